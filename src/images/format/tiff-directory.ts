@@ -1,0 +1,175 @@
+import { type BoundedReader, truncated, UnreadableImage } from './byte-source.ts';
+
+/** Tags that are read (TIFF 6.0 §8; 330 TIFF Supplement 1; 65420 is Hamamatsu's own, present in every NDPI directory). */
+export const tag = {
+  imageWidth: 256,
+  imageLength: 257,
+  imageDescription: 270,
+  stripOffsets: 273,
+  stripByteCounts: 279,
+  tileOffsets: 324,
+  tileByteCounts: 325,
+  subDirectories: 330,
+  ndpiFormat: 65420,
+} as const;
+
+/** One entry of a directory: where its values lie, not the values. */
+interface Entry {
+  /** Width of a value in bytes, 0 for a type that the reader does not know. */
+  valueBytes: number;
+  count: number;
+  /** Where the values start in the file. */
+  offset: number;
+}
+
+/** One image file directory (TIFF 6.0 §2). */
+export interface Directory {
+  offset: number;
+  entries: Map<number, Entry>;
+}
+
+/** How the numbers of a file are written. */
+interface Layout {
+  littleEndian: boolean;
+  /** Width in bytes of the count of entries, and of an offset or count inside an entry. */
+  countBytes: 2 | 8;
+  wordBytes: 4 | 8;
+  /** Width in bytes of the pointer to the next directory: NDPI has 8 in an otherwise classic file. */
+  nextBytes: 4 | 8;
+}
+
+/** An open TIFF: its layout and the offset of its first directory. */
+export interface Tiff extends Layout {
+  reader: BoundedReader;
+  first: number;
+}
+
+/** Bytes of one value by field type (TIFF 6.0 §2, BigTIFF: 16-18); types of one byte are text or opaque. */
+const typeBytes: Record<number, number> = {
+  1: 1,
+  2: 1,
+  3: 2,
+  4: 4,
+  6: 1,
+  7: 1,
+  8: 2,
+  9: 4,
+  13: 4,
+  16: 8,
+  17: 8,
+  18: 8,
+};
+
+/** 4,096 entries: real directories have fewer than 100, a hostile count may say 2^64. */
+const maxEntries = 4096;
+
+/** 64 directories: a pyramid with its label and macro image has fewer than 20; later ones repeat the size of the first. */
+const maxDirectories = 64;
+
+const fourGiB = 2 ** 32;
+
+/** Reads the header of a classic TIFF or a BigTIFF of either byte order; null where the bytes are not of a TIFF. */
+export async function openTiff(reader: BoundedReader): Promise<Tiff | null> {
+  if (reader.sizeBytes < 4) return null;
+  const head = await reader.bytes(0, 4);
+  const order = head.toString('latin1', 0, 2);
+  if (order !== 'II' && order !== 'MM') return null;
+  const littleEndian = order === 'II';
+  const version = unsigned(head, 2, 2, littleEndian);
+  if (version === 43) {
+    const big: Layout = { littleEndian, countBytes: 8, wordBytes: 8, nextBytes: 8 };
+    return { ...big, reader, first: unsigned(await reader.bytes(8, 8), 0, 8, littleEndian) };
+  }
+  if (version !== 42) return null;
+  const classic: Layout = { littleEndian, countBytes: 2, wordBytes: 4, nextBytes: 4 };
+  if (littleEndian && reader.sizeBytes > fourGiB) {
+    const ndpi: Tiff = { ...classic, nextBytes: 8, reader, first: unsigned(await reader.bytes(4, 8), 0, 8, true) };
+    if (await isNdpi(ndpi)) return ndpi;
+  }
+  return { ...classic, reader, first: unsigned(await reader.bytes(4, 4), 0, 4, littleEndian) };
+}
+
+/** Whether the 64-bit offset of a file above 4 GiB leads to a directory of NDPI; in any other it is a chance number. */
+async function isNdpi(tiff: Tiff): Promise<boolean> {
+  try {
+    return (await readDirectory(tiff, tiff.first)).directory.entries.has(tag.ndpiFormat);
+  } catch (error) {
+    if (error instanceof UnreadableImage) return false;
+    throw error;
+  }
+}
+
+/** The directories of the file's main chain, in order, at most 64 of them; a chain that loops is refused. */
+export async function readDirectories(tiff: Tiff): Promise<Directory[]> {
+  const directories: Directory[] = [];
+  const seen = new Set<number>();
+  for (let offset = tiff.first; offset !== 0 && directories.length < maxDirectories; ) {
+    if (seen.has(offset)) throw new UnreadableImage('The image is damaged: its TIFF directories form a loop.');
+    seen.add(offset);
+    const { directory, next } = await readDirectory(tiff, offset);
+    directories.push(directory);
+    offset = next;
+  }
+  return directories;
+}
+
+/** Reads the one directory that starts at `offset`. */
+export async function readDirectory(
+  { reader, ...layout }: Tiff,
+  offset: number,
+): Promise<{ directory: Directory; next: number }> {
+  const { littleEndian, countBytes, wordBytes, nextBytes } = layout;
+  const count = unsigned(await reader.bytes(offset, countBytes), 0, countBytes, littleEndian);
+  if (count === 0 || count > maxEntries) {
+    throw new UnreadableImage(`The image is damaged: a TIFF directory cannot have ${count} entries.`);
+  }
+  const entryBytes = 4 + 2 * wordBytes;
+  const table = await reader.bytes(offset + countBytes, count * entryBytes + nextBytes);
+  const entries = new Map<number, Entry>();
+  for (let at = 0; at < count * entryBytes; at += entryBytes) {
+    const valueBytes = typeBytes[unsigned(table, at + 2, 2, littleEndian)] ?? 0;
+    const values = unsigned(table, at + 4, wordBytes, littleEndian);
+    const inline = values * valueBytes <= wordBytes;
+    const valueOffset = inline
+      ? offset + countBytes + at + 4 + wordBytes
+      : unsigned(table, at + 4 + wordBytes, wordBytes, littleEndian);
+    entries.set(unsigned(table, at, 2, littleEndian), { valueBytes, count: values, offset: valueOffset });
+  }
+  return { directory: { offset, entries }, next: unsigned(table, count * entryBytes, nextBytes, littleEndian) };
+}
+
+/** The first value of a numeric tag; undefined where the directory does not have it. */
+export async function firstNumber(tiff: Tiff, directory: Directory, wanted: number): Promise<number | undefined> {
+  for await (const values of numbers(tiff, directory, wanted)) return values[0];
+  return undefined;
+}
+
+/** The values of a numeric tag in blocks of at most 64 KiB; none where the directory does not have it. */
+export async function* numbers(tiff: Tiff, directory: Directory, wanted: number): AsyncGenerator<number[]> {
+  const entry = directory.entries.get(wanted);
+  if (!entry || entry.valueBytes === 0) return;
+  const { valueBytes, count, offset } = entry;
+  const endOffset = offset + count * valueBytes;
+  if (endOffset > tiff.reader.sizeBytes) throw new UnreadableImage(truncated(endOffset, tiff.reader.sizeBytes));
+  const perBlock = (64 * 1024) / valueBytes;
+  for (let done = 0; done < count; done += perBlock) {
+    const values = Math.min(perBlock, count - done);
+    const block = await tiff.reader.bytes(offset + done * valueBytes, values * valueBytes);
+    yield Array.from({ length: values }, (_, i) => unsigned(block, i * valueBytes, valueBytes, tiff.littleEndian));
+  }
+}
+
+/** The first `maxBytes` of a text tag, up to its NUL; empty where the directory does not have it. */
+export async function text(tiff: Tiff, directory: Directory, wanted: number, maxBytes: number): Promise<string> {
+  const entry = directory.entries.get(wanted);
+  if (entry?.valueBytes !== 1) return '';
+  const bytes = await tiff.reader.bytes(entry.offset, Math.min(entry.count, maxBytes));
+  const nul = bytes.indexOf(0);
+  return bytes.toString('utf8', 0, nul < 0 ? bytes.length : nul);
+}
+
+/** An unsigned number of 1 to 8 bytes; above 2^53 it is inexact, and then far past the end of any file. */
+function unsigned(bytes: Buffer, at: number, width: number, littleEndian: boolean): number {
+  if (width === 8) return Number(littleEndian ? bytes.readBigUInt64LE(at) : bytes.readBigUInt64BE(at));
+  return littleEndian ? bytes.readUIntLE(at, width) : bytes.readUIntBE(at, width);
+}
