@@ -19,9 +19,9 @@ export interface ListOptions {
 }
 
 export interface ReadOptions {
-  /** First byte to read, 0-based. Default 0. */
+  /** First byte to read, 0-based. Default 0. At or past the end: an empty stream. */
   start?: number;
-  /** Last byte to read, inclusive. Default: the object's last. */
+  /** Last byte to read, inclusive; beyond the end is cut to it. Default: the object's last. */
   end?: number;
   /** Read only this version: fails with `changed` when the object has another etag by now. */
   ifMatch?: string;
@@ -31,9 +31,9 @@ export interface ReadOptions {
 export interface WriteOptions {
   /** Media type kept with the object, where the provider keeps one. */
   contentType?: string;
-  /** Exact size where the caller knows it (a provider may choose its part size by it). */
+  /** Exact size where the caller knows it (a provider may choose its part size by it); another length fails the write. */
   sizeBytes?: number;
-  /** Called with the bytes durably handed over so far. */
+  /** Called with the bytes handed over so far: never falls, and ends at the size once the object is durable. */
   onProgress?: (bytes: number) => void;
   signal?: AbortSignal;
 }
@@ -42,6 +42,9 @@ export interface WriteOptions {
  * One bucket, container or directory tree: the service's own store as well as the clouds that image jobs read and write.
  * An object becomes visible whole or not at all: `write` that fails or is aborted leaves neither the object nor parts.
  * Every method rejects with {@link ObjectError}; none waits for ever (idle timeouts are the implementation's).
+ * Two errors pass through as they are: an aborted call rejects (and a stream ends) with `signal.reason`, and a `write`
+ * whose body fails rejects with the body's own error, so that the caller can tell the source from the target.
+ * A stream of `read` that breaks on the way ends in a `transient` error, to be resumed by `start` and `ifMatch`.
  */
 export interface ObjectStore {
   /** Where this is, for logs and messages; holds no secret. */
@@ -52,7 +55,10 @@ export interface ObjectStore {
   head(key: string, options?: { signal?: AbortSignal }): Promise<ObjectInfo>;
   /** A stream of the object's bytes; rejects with `not-found` before the first byte. */
   read(key: string, options?: ReadOptions): Promise<Readable>;
-  /** Streams `body` to `key` in constant memory, replacing what is there, and resolves when it is durable. */
+  /**
+   * Streams `body` to `key` in constant memory, replacing what is there, and resolves when it is durable.
+   * The body is read to its end or destroyed, whatever the outcome.
+   */
   write(key: string, body: Readable, options?: WriteOptions): Promise<ObjectInfo>;
   /** Removes the object; one that is not there is no error. */
   delete(key: string, options?: { signal?: AbortSignal }): Promise<void>;
@@ -79,4 +85,35 @@ export class ObjectError extends Error {
     this.name = 'ObjectError';
     this.kind = kind;
   }
+}
+
+/** Longest key in UTF-8 bytes: the limit of S3, Azure and GCS alike. */
+export const maxKeyBytes = 1024;
+
+/** Refuses keys that no store can hold: empty, over 1,024 bytes, with U+0000 or a lone surrogate. */
+export function checkKey(key: string): void {
+  const fault =
+    key === ''
+      ? 'is empty'
+      : Buffer.byteLength(key) > maxKeyBytes
+        ? `is longer than ${maxKeyBytes} bytes`
+        : key.includes('\0') || !key.isWellFormed()
+          ? 'holds characters that no store can keep'
+          : null;
+  if (fault) throw new ObjectError('invalid-key', `The object key ${JSON.stringify(key.slice(0, 100))} ${fault}.`);
+}
+
+/** Order of keys by their UTF-8 bytes, which differs from JavaScript's own where surrogate pairs meet U+E000 and above. */
+export function compareKeys(a: string, b: string): number {
+  const length = Math.min(a.length, b.length);
+  for (let i = 0; i < length; i++) {
+    const x = a.charCodeAt(i);
+    const y = b.charCodeAt(i);
+    if (x !== y) return Number(isSurrogate(x)) - Number(isSurrogate(y)) || x - y;
+  }
+  return a.length - b.length;
+}
+
+function isSurrogate(unit: number): boolean {
+  return unit >= 0xd800 && unit <= 0xdfff;
 }

@@ -1,0 +1,30 @@
+import { readdir, stat, unlink } from 'node:fs/promises';
+import { join } from 'node:path';
+import { fileError, hasCode } from './file-errors.ts';
+
+/** Where a file store writes before the object gets its name: in the tree itself, or the rename would not be atomic. */
+export const incomingName = '.incoming';
+
+/**
+ * Removes what writers that died left half-written in the file store at `dir`, and tells how many files that were.
+ * A live writer touches its file with every chunk, so one that has not been touched for `olderThanMs` is an orphan.
+ */
+export async function sweepIncoming(dir: string, olderThanMs: number): Promise<number> {
+  const incoming = join(dir, incomingName);
+  let swept = 0;
+  try {
+    for (const name of await readdir(incoming)) {
+      const path = join(incoming, name);
+      const age = await stat(path).then(
+        ({ mtimeMs }) => Date.now() - mtimeMs,
+        () => 0,
+      );
+      if (age < olderThanMs) continue;
+      await unlink(path);
+      swept++;
+    }
+  } catch (error) {
+    if (!hasCode(error, 'ENOENT')) throw fileError(error, incomingName);
+  }
+  return swept;
+}

@@ -1,0 +1,329 @@
+import { randomUUID } from 'node:crypto';
+import type { BigIntStats } from 'node:fs';
+import { constants } from 'node:fs';
+import {
+  access,
+  type FileHandle,
+  lstat,
+  mkdir,
+  open,
+  readlink,
+  realpath,
+  rename,
+  rmdir,
+  stat,
+  unlink,
+} from 'node:fs/promises';
+import { basename, dirname, join, sep } from 'node:path';
+import type { Readable } from 'node:stream';
+import { pipeline } from 'node:stream/promises';
+import { fileError, hasCode } from './file-errors.ts';
+import { listFiles } from './file-list.ts';
+import { readHandle } from './file-read.ts';
+import { incomingName } from './file-sweep.ts';
+import {
+  checkKey,
+  type ListOptions,
+  ObjectError,
+  type ObjectInfo,
+  type ObjectStore,
+  type ReadOptions,
+  type WriteOptions,
+} from './store.ts';
+
+export interface FileStoreOptions {
+  /** Refuse every write and delete with `denied`. */
+  readOnly?: boolean;
+  /**
+   * The tree belongs to others too (a network share): files are made with the process's umask instead of for this user
+   * alone, the root must exist, and folders that a delete leaves empty stay.
+   */
+  shared?: boolean;
+}
+
+/**
+ * The directory tree `dir` (absolute) as an object store: a key is the path below it.
+ * No key and no symbolic link leads out of it (`denied`); links that stay inside are followed, in listings those to files.
+ */
+export async function openFileStore(dir: string, options: FileStoreOptions = {}): Promise<ObjectStore> {
+  try {
+    if (!options.readOnly && !options.shared) await mkdir(dir, { recursive: true, mode: 0o700 });
+    const root = await realpath(dir);
+    if (!(await stat(root)).isDirectory()) throw new ObjectError('failed', `${dir} is not a directory.`);
+    return new FileStore(root, options);
+  } catch (error) {
+    throw hasCode(error, 'ENOENT')
+      ? new ObjectError('failed', `The directory ${dir} does not exist.`)
+      : fileError(error, dir);
+  }
+}
+
+class FileStore implements ObjectStore {
+  readonly description: string;
+  readonly #root: string;
+  readonly #incoming: string;
+  readonly #options: FileStoreOptions;
+
+  constructor(root: string, options: FileStoreOptions) {
+    this.description = `file:${root}`;
+    this.#root = root;
+    this.#incoming = join(root, incomingName);
+    this.#options = options;
+  }
+
+  list(options: ListOptions = {}): AsyncIterable<ObjectInfo[]> {
+    return listFiles(
+      this.#root,
+      { skip: `${incomingName}/`, info: (key, isLink) => this.#listed(key, isLink) },
+      options,
+    );
+  }
+
+  async head(key: string, options: { signal?: AbortSignal } = {}): Promise<ObjectInfo> {
+    options.signal?.throwIfAborted();
+    try {
+      const real = await realpath(this.#path(key));
+      this.#holdInside(real, key);
+      return fileInfo(key, await stat(real, { bigint: true }));
+    } catch (error) {
+      throw fileError(error, key);
+    }
+  }
+
+  async read(key: string, options: ReadOptions = {}): Promise<Readable> {
+    options.signal?.throwIfAborted();
+    const path = this.#path(key);
+    let handle: FileHandle | undefined;
+    try {
+      // Non-blocking: a FIFO under a scanner's share would otherwise hang the open for ever.
+      handle = await open(path, constants.O_RDONLY | constants.O_NONBLOCK);
+      this.#holdInside(await pathOf(handle, path), key);
+      const info = fileInfo(key, await handle.stat({ bigint: true }));
+      if (options.ifMatch !== undefined && options.ifMatch !== info.etag) throw changed(key);
+      options.signal?.throwIfAborted();
+      return readHandle(handle, info, options, async (open) => {
+        if (fileInfo(key, await open.stat({ bigint: true })).etag !== info.etag) throw changed(key);
+      });
+    } catch (error) {
+      await handle?.close();
+      throw options.signal?.aborted ? options.signal.reason : fileError(error, key);
+    }
+  }
+
+  async write(key: string, body: Readable, options: WriteOptions = {}): Promise<ObjectInfo> {
+    const { signal } = options;
+    let temporary: { path: string; handle: FileHandle } | undefined;
+    try {
+      signal?.throwIfAborted();
+      const path = this.#writablePath(key);
+      temporary = await this.#openIncoming(key);
+      const { handle } = temporary;
+      await pipeline(body, (source: AsyncIterable<Uint8Array>) => fill(handle, source, key, options), { signal });
+      const info = await guard(key, async () => {
+        await handle.sync();
+        const facts = fileInfo(key, await handle.stat({ bigint: true }));
+        await handle.close();
+        return facts;
+      });
+      signal?.throwIfAborted();
+      await guard(key, () => this.#place(temporary?.path ?? '', path, key));
+      options.onProgress?.(info.sizeBytes);
+      return info;
+    } catch (error) {
+      body.destroy();
+      await temporary?.handle.close();
+      if (temporary) await unlink(temporary.path).catch(() => {});
+      throw signal?.aborted ? signal.reason : error;
+    }
+  }
+
+  async delete(key: string, options: { signal?: AbortSignal } = {}): Promise<void> {
+    options.signal?.throwIfAborted();
+    const path = this.#writablePath(key);
+    try {
+      await this.#inDirectory(dirname(path), key, async (directory) => {
+        await unlink(join(directory.path, basename(path)));
+        await sync(directory.handle);
+      });
+      if (!this.#options.shared) await this.#prune(dirname(path));
+    } catch (error) {
+      if (!hasCode(error, 'ENOENT', 'ENOTDIR', 'EISDIR')) throw fileError(error, key);
+    }
+  }
+
+  async presignRead(): Promise<null> {
+    return null;
+  }
+
+  async check(options: { signal?: AbortSignal } = {}): Promise<void> {
+    options.signal?.throwIfAborted();
+    await guard(this.description, async () => {
+      if (this.#options.readOnly) return access(this.#root, constants.R_OK | constants.X_OK);
+      const { path, handle } = await this.#openIncoming(this.description);
+      try {
+        await handle.write('.');
+      } finally {
+        await handle.close();
+        await unlink(path);
+      }
+    });
+  }
+
+  async close(): Promise<void> {}
+
+  /** Path of a key; every segment must name something below the root and fit a file name. */
+  #path(key: string): string {
+    checkKey(key);
+    for (const segment of key.split('/')) {
+      if (segment === '' || segment === '.' || segment === '..' || Buffer.byteLength(segment) > 255)
+        throw new ObjectError('invalid-key', `The object key ${JSON.stringify(key)} is no path of file names.`);
+    }
+    if (key === incomingName || key.startsWith(`${incomingName}/`))
+      throw new ObjectError('invalid-key', `The object key ${JSON.stringify(key)} is reserved.`);
+    return join(this.#root, key);
+  }
+
+  #writablePath(key: string): string {
+    if (this.#options.readOnly) throw new ObjectError('denied', `${JSON.stringify(key)} was not changed: read-only.`);
+    return this.#path(key);
+  }
+
+  #holdInside(real: string, key: string): void {
+    const root = this.#root.endsWith(sep) ? this.#root : this.#root + sep;
+    if (real !== this.#root && !real.startsWith(root))
+      throw new ObjectError('denied', `${JSON.stringify(key)} leads out of the directory.`);
+  }
+
+  /** Facts of a name found by a listing; null when it is no object (gone again, a folder, a pipe, a link that leads out). */
+  async #listed(key: string, isLink: boolean): Promise<ObjectInfo | null> {
+    try {
+      if (isLink) return await this.head(key);
+      return fileInfo(key, await lstat(join(this.#root, key), { bigint: true }));
+    } catch (error) {
+      const known = fileError(error, key);
+      if (['not-found', 'denied', 'invalid-key'].includes(known.kind)) return null;
+      throw known;
+    }
+  }
+
+  async #openIncoming(key: string): Promise<{ path: string; handle: FileHandle }> {
+    const path = join(this.#incoming, randomUUID());
+    const create = () => open(path, 'wx', this.#options.shared ? 0o666 : 0o600);
+    return guard(key, async () => {
+      try {
+        return { path, handle: await create() };
+      } catch (error) {
+        if (!hasCode(error, 'ENOENT')) throw error;
+        await mkdir(this.#incoming, { recursive: true, mode: 0o700 });
+        return { path, handle: await create() };
+      }
+    });
+  }
+
+  /** Gives the finished file its name. A delete may prune the folder between our mkdir and our rename: then again. */
+  async #place(temporary: string, path: string, key: string): Promise<void> {
+    for (let triesLeft = 20; ; triesLeft--) {
+      try {
+        await this.#makeDirectory(dirname(path), key);
+        return await this.#inDirectory(dirname(path), key, async (directory) => {
+          await rename(temporary, join(directory.path, basename(path)));
+          await sync(directory.handle);
+        });
+      } catch (error) {
+        if (!hasCode(error, 'ENOENT') || triesLeft === 0) throw error;
+      }
+    }
+  }
+
+  /** mkdir -p that looks where it is at every step, so that no link makes it build outside, and that survives a power cut. */
+  async #makeDirectory(path: string, key: string): Promise<void> {
+    try {
+      this.#holdInside(await realpath(path), key);
+    } catch (error) {
+      if (!hasCode(error, 'ENOENT') || path === this.#root) throw error;
+      await this.#makeDirectory(dirname(path), key);
+      await this.#inDirectory(dirname(path), key, async (parent) => {
+        await mkdir(join(parent.path, basename(path)), { mode: this.#options.shared ? 0o777 : 0o700 });
+        await sync(parent.handle);
+      }).catch((failure: unknown) => {
+        if (!hasCode(failure, 'EEXIST')) throw failure;
+      });
+    }
+  }
+
+  /** Opens the directory and works in it by its handle where the system can, so that nobody swaps it for a link meanwhile. */
+  async #inDirectory<T>(
+    path: string,
+    key: string,
+    work: (directory: { path: string; handle: FileHandle }) => Promise<T>,
+  ): Promise<T> {
+    const handle = await open(path, constants.O_RDONLY | (constants.O_DIRECTORY ?? 0));
+    try {
+      this.#holdInside(await pathOf(handle, path), key);
+      return await work({ path: process.platform === 'linux' ? `/proc/self/fd/${handle.fd}` : path, handle });
+    } finally {
+      await handle.close();
+    }
+  }
+
+  async #prune(directory: string): Promise<void> {
+    for (let path = directory; path !== this.#root; path = dirname(path)) {
+      try {
+        await rmdir(path);
+      } catch {
+        return; // Not empty, or somebody else was quicker: both are fine.
+      }
+    }
+  }
+}
+
+/** Writes the body to the file. Errors of the disk become ObjectErrors here, so that those of the body stay what they are. */
+async function fill(
+  handle: FileHandle,
+  source: AsyncIterable<Uint8Array>,
+  key: string,
+  options: WriteOptions,
+): Promise<void> {
+  let bytes = 0;
+  for await (const chunk of source) {
+    await guard(key, () => handle.writeFile(chunk));
+    bytes += chunk.length;
+    if (options.sizeBytes !== undefined && bytes > options.sizeBytes) break;
+    options.onProgress?.(bytes);
+  }
+  if (options.sizeBytes !== undefined && bytes !== options.sizeBytes)
+    throw new ObjectError('failed', `${JSON.stringify(key)} was not written: its size is not the announced one.`);
+}
+
+async function guard<T>(key: string, work: () => Promise<T>): Promise<T> {
+  try {
+    return await work();
+  } catch (error) {
+    throw fileError(error, key);
+  }
+}
+
+function fileInfo(key: string, facts: BigIntStats): ObjectInfo {
+  if (!facts.isFile()) throw new ObjectError('not-found', `There is no object ${JSON.stringify(key)}.`);
+  return {
+    key,
+    sizeBytes: Number(facts.size),
+    etag: [facts.mtimeNs, facts.size, facts.ino].map((part) => part.toString(36)).join('-'),
+    modifiedDate: facts.mtime,
+  };
+}
+
+function changed(key: string): ObjectError {
+  return new ObjectError('changed', `${JSON.stringify(key)} has changed meanwhile.`);
+}
+
+/** Where an open handle really is. Asking the kernel leaves no moment in which a link could be swapped; only Linux tells. */
+async function pathOf(handle: FileHandle, path: string): Promise<string> {
+  if (process.platform !== 'linux') return realpath(path);
+  return readlink(`/proc/self/fd/${handle.fd}`).catch(() => realpath(path));
+}
+
+/** Windows cannot sync a directory. */
+async function sync(directory: FileHandle): Promise<void> {
+  if (process.platform !== 'win32') await directory.sync();
+}
