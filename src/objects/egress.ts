@@ -35,7 +35,7 @@ const publicHosts: Record<CloudProvider, RegExp> = {
   S3: /^(?:[a-z0-9][a-z0-9.-]*\.)?s3(?:-fips|-accelerate)?(?:\.dualstack)?(?:[.-][a-z]{2}(?:-[a-z]+)+-\d+)?\.amazonaws\.com(?:\.cn)?$/,
   AZURE_BLOB:
     /^[a-z0-9]{3,24}(?:-secondary)?(?:\.z\d+)?\.blob\.(?:core\.(?:windows\.net|usgovcloudapi\.net|chinacloudapi\.cn)|storage\.azure\.net)$/,
-  GCS: /^(?:(?:storage|oauth2|www)\.googleapis\.com|storage\.[a-z0-9-]+\.rep\.googleapis\.com)$/,
+  GCS: /^(?:(?:storage|oauth2)\.googleapis\.com|storage\.[a-z0-9-]+\.rep\.googleapis\.com)$/,
 };
 
 /** Names that clouds give to their metadata services; their addresses are refused besides. */
@@ -164,15 +164,15 @@ function requireReach(name: string, address: string, opened: boolean): void {
 function checkedLookup(lookup: LookupFunction, opened: boolean): LookupFunction {
   return (hostname, options, callback) => {
     lookup(hostname, { ...options, all: true }, (error, found) => {
-      if (error || typeof found === 'string') return callback(error ?? new EgressRefused('Malformed lookup.'), []);
-      const [first] = found;
-      if (!first) return callback(new EgressRefused(`${hostname} has no address.`), []);
+      const addresses = typeof found === 'string' ? [] : found; // `all` makes it a list
+      const [first] = addresses;
+      if (error || !first) return callback(error ?? new Error(`${hostname} has no address.`), []);
       try {
-        for (const { address } of found) requireReach(hostname, address, opened);
+        for (const { address } of addresses) requireReach(hostname, address, opened);
       } catch (refusal) {
         return callback(refusal as EgressRefused, []);
       }
-      return options.all ? callback(null, found) : callback(null, first.address, first.family);
+      return options.all ? callback(null, addresses) : callback(null, first.address, first.family);
     });
   };
 }
