@@ -112,6 +112,8 @@ class FileStore implements ObjectStore {
 
   async write(key: string, body: Readable, options: WriteOptions = {}): Promise<ObjectInfo> {
     const { signal } = options;
+    // A body may break before the pipeline below listens; it will find the error then.
+    body.on('error', () => {});
     let temporary: { path: string; handle: FileHandle } | undefined;
     try {
       signal?.throwIfAborted();
