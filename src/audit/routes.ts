@@ -1,0 +1,86 @@
+import { Type } from 'typebox';
+import { pageParameters, pageRequest } from '../db/paging.ts';
+import { type Api, operation } from '../http/operation.ts';
+import { pageBody, pageSchema } from '../http/page.ts';
+import { ID_PATTERN } from '../lib/id.ts';
+import { notFound, rejected } from '../lib/problem.ts';
+import { findEvent, listEvents } from './queries.ts';
+
+const Id = (description: string) => Type.String({ pattern: ID_PATTERN, description });
+const Nullable = <T extends Parameters<typeof Type.Union>[0][number]>(schema: T) => Type.Union([schema, Type.Null()]);
+
+/** An audit event as it is read (decisions §7). */
+export const AuditEvent = Type.Object({
+  eventId: Id('Identifier of the event.'),
+  sequence: Type.Integer({ description: 'Grows from event to event; may have gaps.' }),
+  recordedDate: Type.String({ format: 'date-time', description: 'When it was recorded, UTC.' }),
+  event: Type.String({ description: 'Name of the event.', examples: ['STUDY_UPDATED'] }),
+  clientId: Type.String({ description: 'The client that called.' }),
+  operation: Type.String({ description: 'Method and path pattern.', examples: ['POST /studies/{studyId}/subjects'] }),
+  method: Type.String({ description: 'HTTP method.' }),
+  path: Type.String({ description: 'The path as called, without its query.' }),
+  status: Nullable(Type.Integer({ description: 'HTTP status of the answer; null for what a job leaves.' })),
+  resourceType: Nullable(Type.String({ description: 'study, subject, organ, slide, finding, score, codes, export, …' })),
+  resourceId: Nullable(Id('The record concerned.')),
+  resourceIds: Nullable(Type.Array(Type.String(), { description: 'The records of a bulk action.' })),
+  studyId: Nullable(Id('The study concerned.')),
+  requestId: Type.String({ description: 'Of the answer’s X-Request-Id and of the log.' }),
+  reason: Nullable(Type.String({ description: 'The client’s X-Change-Reason.' })),
+  changes: Type.Unknown({ description: 'What an update or delete changed: {before, after}, or a list with ids.' }),
+});
+
+const DATE = /^\d{4}-\d{2}-\d{2}(T\d{2}:\d{2}(:\d{2}(\.\d{1,9})?)?(Z|[+-]\d{2}:\d{2}))?$/;
+
+/** A filter date is a date or a timestamp with its zone; anything else is malformed. */
+function checkDates(query: Record<string, unknown>): void {
+  const faults = ['from', 'to']
+    .filter((name) => {
+      const value = query[name];
+      return typeof value === 'string' && (!DATE.test(value) || Number.isNaN(Date.parse(value)));
+    })
+    .map((parameter) => ({ parameter, detail: 'must be an ISO 8601 date, or date and time with its zone' }));
+  if (faults.length > 0) throw rejected('bad-request', faults);
+}
+
+export function auditRoutes(api: Api): void {
+  const common = { method: 'GET', tag: 'audit', scope: 'Audit:Read', event: 'CLIENT_ACCESSED_STUDY' } as const;
+
+  operation(api, {
+    ...common,
+    path: '/audit/events',
+    operationId: 'listAuditEvents',
+    summary: 'Lists audit events, oldest first',
+    resource: { type: 'auditEvent' },
+    query: Type.Object({
+      clientId: Type.Optional(Type.String({ description: 'Only events of this client.' })),
+      event: Type.Optional(Type.String({ description: 'Only events of this name.' })),
+      studyId: Type.Optional(Id('Only events of this study.')),
+      resourceId: Type.Optional(Id('Only events of this record, bulk actions included.')),
+      from: Type.Optional(Type.String({ description: 'Only events recorded then or later (ISO 8601).' })),
+      to: Type.Optional(Type.String({ description: 'Only events recorded then or earlier (ISO 8601).' })),
+      ...pageParameters(['recordedDate']),
+    }),
+    responses: { 200: { description: 'A page of events.', schema: pageSchema(AuditEvent) } },
+    read: async (db, { query, request }) => {
+      checkDates(query);
+      const { pageNumber, pageSize, sort, sortDirection, cursor, ...filters } = query as Record<string, string>;
+      const page = await listEvents(db, filters, pageRequest(query, 'recordedDate'));
+      return { body: pageBody(page, request, api.publicUrl) };
+    },
+  });
+
+  operation(api, {
+    ...common,
+    path: '/audit/events/{eventId}',
+    operationId: 'getAuditEvent',
+    summary: 'Reads an audit event',
+    resource: { type: 'auditEvent', id: 'eventId' },
+    responses: { 200: { description: 'The event.', schema: AuditEvent } },
+    problems: [404],
+    read: async (db, { params }) => {
+      const record = await findEvent(db, params.eventId);
+      if (!record) throw notFound('audit event');
+      return { body: record };
+    },
+  });
+}
