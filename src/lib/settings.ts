@@ -74,9 +74,9 @@ export function issuerOf(text: string): string | undefined {
   return url?.protocol === 'https:' || loopback ? text : undefined;
 }
 
-/** The text itself; a URL without a host (a Unix socket in `?host=`) is one too. */
+/** The text itself. A URL with a user and without a host (its `?host=` is the directory of a Unix socket) is one too. */
 export function databaseUrlOf(text: string): string | undefined {
-  return urlOf(text, 'postgres:', 'postgresql:') ? text : undefined;
+  return urlOf(text.replace('@/', '@localhost/'), 'postgres:', 'postgresql:') ? text : undefined;
 }
 
 /** A store of files with its path made absolute from `cwd`, or the URL of an S3 bucket as it is. */
