@@ -9,8 +9,9 @@ export interface Migration {
   version: number;
   /** The rest of the file's name: `0001-studies.sql` is `studies`. */
   name: string;
+  /** Its text, with LF line ends. */
   sql: string;
-  /** SHA-256 of the file, hexadecimal. */
+  /** SHA-256 of `sql`, hexadecimal. */
   checksum: string;
 }
 
@@ -30,7 +31,8 @@ export async function readMigrations(dir: string): Promise<Migration[]> {
     files.map(async (file) => {
       const [, number, name] = /^(\d{4})-(.+)\.sql$/.exec(file) ?? [];
       if (!number || !name) throw new Error(`${file} is not named as a migration is (0001-what.sql).`);
-      const sql = await readFile(join(dir, file), 'utf8');
+      // A checkout on Windows has other line ends, and is the same migration.
+      const sql = (await readFile(join(dir, file), 'utf8')).replaceAll('\r\n', '\n');
       return { version: Number(number), name, sql, checksum: createHash('sha256').update(sql).digest('hex') };
     }),
   );

@@ -26,8 +26,13 @@ const abandonedMs = 5 * 60_000;
 
 /** The user to run the server as. PostgreSQL refuses to run as root: there it is the cluster's owner, at first `nobody`. */
 export async function chooseUser(data: string): Promise<RunAs> {
-  if (process.getuid?.() !== 0) return null;
   const info = await stat(data).catch(() => null);
+  const self = process.getuid?.();
+  if (self !== 0) {
+    if (info && info.uid !== self)
+      throw new Error(`${data} belongs to another user (uid ${info.uid}): work as that one.`);
+    return null;
+  }
   if (info && info.uid !== 0) return { uid: info.uid, gid: info.gid };
   const nobody = (await readFile('/etc/passwd', 'utf8')).split('\n').find((line) => line.startsWith('nobody:'));
   if (!nobody) throw new Error(`PostgreSQL does not run as root, and there is no user "nobody": ${wayOut}.`);
@@ -62,9 +67,8 @@ export async function ensureCluster(
 ): Promise<void> {
   await removeAbandoned(data);
   if ((await readdir(data).catch(() => [])).length === 0) await makeCluster(data, binaries, runAs, signal);
-  const version = await readFile(join(data, 'PG_VERSION'), 'utf8').catch((error: NodeJS.ErrnoException) => {
-    if (error.code === 'EACCES') throw new Error(`${data} belongs to another user.`, { cause: error });
-    throw new Error(`${data} holds something else than a PostgreSQL cluster.`, { cause: error });
+  const version = await readFile(join(data, 'PG_VERSION'), 'utf8').catch((cause) => {
+    throw new Error(`${data} holds something else than a PostgreSQL cluster.`, { cause });
   });
   if (Number(version) !== binaries.major) {
     throw new Error(
@@ -72,10 +76,10 @@ export async function ensureCluster(
         'restore a dump of it into a new data directory, or go back to the release that made it.',
     );
   }
-  const { uid } = await stat(data);
-  if (!runAs && uid !== process.getuid?.()) throw new Error(`${data} belongs to another user (uid ${uid}).`);
-  // A cluster copied back by root, say from a backup.
+  // A cluster copied back from a backup: perhaps by root, perhaps open to others, which PostgreSQL refuses.
+  const { uid, mode } = await stat(data);
   if (runAs && uid !== runAs.uid) await giveTo(data, runAs);
+  if (mode & 0o077) await chmod(data, 0o700);
 }
 
 async function makeCluster(data: string, binaries: Binaries, runAs: RunAs, signal: AbortSignal): Promise<void> {

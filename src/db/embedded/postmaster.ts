@@ -57,11 +57,14 @@ export async function isServer(pid: number, data: string): Promise<boolean> {
 
 /** Whether something listens at the socket, be it in another container, where no process id tells. */
 export async function accepts(socketDir: string): Promise<boolean> {
-  const socket = connect(join(socketDir, socketName));
   return new Promise<boolean>((resolve) => {
-    socket.once('connect', () => resolve(true));
+    const socket = connect(join(socketDir, socketName));
     socket.once('error', () => resolve(false));
-  }).finally(() => socket.destroy());
+    socket.once('connect', () => {
+      socket.destroy();
+      resolve(true);
+    });
+  });
 }
 
 /** A server process that this process started. */
@@ -125,7 +128,7 @@ export async function launch({ dir, data, sockets, binaries, runAs, stale }: Lau
 function settings(sockets: string): string[] {
   const values: Record<string, string> = {
     listen_addresses: '',
-    unix_socket_directories: sockets,
+    unix_socket_directories: `"${sockets}"`, // a list: quoted, a comma in the path is one
     unix_socket_permissions: '0700',
     port: '5432',
     max_connections: '100',
