@@ -1,0 +1,236 @@
+import { columnLetters } from './columns.ts';
+import { CELL_UNITS, truncate, xmlText } from './text.ts';
+
+/** One value of a row. Text is never a formula; null leaves the cell empty. */
+export type Cell = string | number | boolean | null;
+
+/**
+ * Bytes of a chunk. No cell is longer: 32,767 units of at most 7 bytes (`_x0001_`) are 224 KiB. Larger chunks
+ * compress no better or faster, smaller ones cost more calls.
+ */
+const CHUNK_BYTES = 512 * 1024;
+/** Most bytes that one UTF-16 unit, or one byte of UTF-8, becomes. */
+const UNIT_BYTES = 7;
+/** More than the markup around any cell or row. */
+const MARKUP_BYTES = 128;
+
+const ascii = (text: string) => Uint8Array.from(Buffer.from(text, 'latin1'));
+const TEXT = ascii('" t="inlineStr"><is><t>');
+const PRESERVED = ascii('" t="inlineStr"><is><t xml:space="preserve">');
+const TEXT_END = ascii('</t></is></c>');
+const NUMBER = ascii('"><v>');
+const VALUE_END = ascii('</v></c>');
+const TRUE = ascii('" t="b"><v>1</v></c>');
+const FALSE = ascii('" t="b"><v>0</v></c>');
+const BOLD_TEXT = ascii('" s="1" t="inlineStr"><is><t xml:space="preserve">');
+const ROW = ascii('<row r="');
+const ROW_OPEN = ascii('">');
+const ROW_END = ascii('</row>');
+const AMP = ascii('&amp;');
+const LT = ascii('&lt;');
+const GT = ascii('&gt;');
+
+const ZERO = 0x30;
+const NINE = 0x39;
+const UNDERSCORE = 0x5f;
+const LOWER_X = 0x78;
+
+/** What a byte of UTF-8 asks for: 0 copy it, 1 an entity, 2 a look at the next byte, 3 the careful way by a string. */
+const CARE = new Uint8Array(256);
+CARE.fill(3, 0, 0x20);
+CARE[0x09] = CARE[0x0a] = 0;
+CARE[0x26] = CARE[0x3c] = CARE[0x3e] = 1;
+CARE[UNDERSCORE] = 2;
+CARE[0xef] = 3; // U+FFFE and U+FFFF start with it
+
+const isSpace = (byte: number | undefined) => byte === 0x20 || byte === 0x09 || byte === 0x0a;
+
+function put(out: Uint8Array, at: number, bytes: Uint8Array): number {
+  for (let i = 0; i < bytes.length; i++) out[at + i] = bytes[i] as number;
+  return at + bytes.length;
+}
+
+/**
+ * Renders the rows of one sheet as XML, byte by byte: a tenth of the time that strings and their conversion would
+ * take. Full chunks gather in {@link full}; the caller takes them and hands them back by {@link reuse}.
+ * Every row and cell carries its reference: the standard lets them out, but not every reader does.
+ */
+export class CellWriter {
+  /** Chunks that are ready, oldest first. */
+  readonly full: Buffer[] = [];
+  readonly #idle: Buffer[] = [];
+  readonly #starts: Uint8Array[] = [];
+  #chunk: Buffer = Buffer.allocUnsafeSlow(CHUNK_BYTES);
+  #at = 0;
+  #row = 0;
+  #rowDigits = ascii('0');
+
+  /** Rows begun in the sheet. */
+  get row(): number {
+    return this.#row;
+  }
+
+  /** Lets a chunk that came out of {@link full} be filled again. */
+  reuse(chunk: Buffer): void {
+    this.#idle.push(Buffer.from(chunk.buffer));
+  }
+
+  /** Ends the chunk in hand. */
+  flush(): void {
+    if (this.#at === 0) return;
+    this.full.push(this.#chunk.subarray(0, this.#at));
+    this.#chunk = this.#idle.pop() ?? Buffer.allocUnsafeSlow(CHUNK_BYTES);
+    this.#at = 0;
+  }
+
+  /** Starts a sheet: rows are counted from 1 again. */
+  beginSheet(xml: string): void {
+    this.#row = 0;
+    this.#rowDigits = ascii('0');
+    this.markup(xml);
+  }
+
+  /** Bytes that are XML already. */
+  markup(xml: string): void {
+    const bytes = Buffer.from(xml);
+    for (let start = 0; start < bytes.length; start += CHUNK_BYTES) {
+      const part = bytes.subarray(start, start + CHUNK_BYTES);
+      this.#ensure(part.length);
+      this.#chunk.set(part, this.#at);
+      this.#at += part.length;
+    }
+  }
+
+  beginRow(): void {
+    this.#ensure(MARKUP_BYTES);
+    this.#countRow();
+    const at = put(this.#chunk, this.#at, ROW);
+    this.#at = put(this.#chunk, put(this.#chunk, at, this.#rowDigits), ROW_OPEN);
+  }
+
+  endRow(): void {
+    this.#ensure(MARKUP_BYTES);
+    this.#at = put(this.#chunk, this.#at, ROW_END);
+  }
+
+  /** A cell of the header row. */
+  header(column: number, value: string): void {
+    this.#escaped(column, value, BOLD_TEXT);
+  }
+
+  cell(column: number, value: Cell): void {
+    if (typeof value === 'string') this.text(column, value);
+    else if (typeof value === 'number') this.number(column, value);
+    else if (typeof value === 'boolean') this.boolean(column, value);
+  }
+
+  text(column: number, value: string): void {
+    const length = value.length;
+    if (length > CELL_UNITS) {
+      this.#escaped(column, value);
+      return;
+    }
+    this.#ensure(MARKUP_BYTES + UNIT_BYTES * length);
+    const start = this.#at;
+    const preserved = isSpace(value.charCodeAt(0)) || isSpace(value.charCodeAt(length - 1));
+    const out = this.#chunk;
+    let at = this.#open(column, preserved ? PRESERVED : TEXT);
+    for (let i = 0; i < length; i++) {
+      const unit = value.charCodeAt(i);
+      if (unit >= 0x80 || CARE[unit] !== 0) {
+        this.#at = start;
+        this.#escaped(column, value);
+        return;
+      }
+      out[at++] = unit;
+    }
+    this.#at = put(out, at, TEXT_END);
+  }
+
+  /** Text that stands as UTF-8 in `bytes` from `start` up to `end`. */
+  utf8(column: number, bytes: Buffer, start: number, end: number): void {
+    // Within this many bytes there cannot be too many UTF-16 units.
+    if (end - start > CELL_UNITS) {
+      this.#escaped(column, bytes.toString('utf8', start, end));
+      return;
+    }
+    this.#ensure(MARKUP_BYTES + UNIT_BYTES * (end - start));
+    const begin = this.#at;
+    const preserved = end > start && (isSpace(bytes[start]) || isSpace(bytes[end - 1]));
+    const out = this.#chunk;
+    let at = this.#open(column, preserved ? PRESERVED : TEXT);
+    for (let i = start; i < end; i++) {
+      const byte = bytes[i] as number;
+      const care = CARE[byte] as number;
+      if (care === 0) out[at++] = byte;
+      else if (care === 1) at = put(out, at, byte === 0x26 ? AMP : byte === 0x3c ? LT : GT);
+      else if (care === 2 && bytes[i + 1] !== LOWER_X) out[at++] = byte;
+      else {
+        this.#at = begin;
+        this.#escaped(column, bytes.toString('utf8', start, end));
+        return;
+      }
+    }
+    this.#at = put(out, at, TEXT_END);
+  }
+
+  /** A number; one that is none (NaN, Infinity) is told as text. */
+  number(column: number, value: number): void {
+    const digits = String(value);
+    if (!Number.isFinite(value)) {
+      this.text(column, digits);
+      return;
+    }
+    this.#ensure(MARKUP_BYTES);
+    const out = this.#chunk;
+    let at = this.#open(column, NUMBER);
+    for (let i = 0; i < digits.length; i++) out[at++] = digits.charCodeAt(i);
+    this.#at = put(out, at, VALUE_END);
+  }
+
+  /** A number as it stands in `bytes`: a JSON number of at most 32 characters. */
+  literal(column: number, bytes: Uint8Array, start: number, end: number): void {
+    this.#ensure(MARKUP_BYTES);
+    const out = this.#chunk;
+    let at = this.#open(column, NUMBER);
+    for (let i = start; i < end; i++) out[at++] = bytes[i] as number;
+    this.#at = put(out, at, VALUE_END);
+  }
+
+  boolean(column: number, value: boolean): void {
+    this.#ensure(MARKUP_BYTES);
+    this.#at = this.#open(column, value ? TRUE : FALSE);
+  }
+
+  #countRow(): void {
+    this.#row++;
+    const digits = this.#rowDigits;
+    let i = digits.length - 1;
+    while (i >= 0 && digits[i] === NINE) digits[i--] = ZERO;
+    if (i < 0) this.#rowDigits = ascii(String(this.#row));
+    else digits[i] = (digits[i] as number) + 1;
+  }
+
+  #open(column: number, tail: Uint8Array): number {
+    const start = this.#starts[column] ?? this.#start(column);
+    return put(this.#chunk, put(this.#chunk, put(this.#chunk, this.#at, start), this.#rowDigits), tail);
+  }
+
+  #start(column: number): Uint8Array {
+    const start = ascii(`<c r="${columnLetters(column)}`);
+    this.#starts[column] = start;
+    return start;
+  }
+
+  /** The careful way: any text, cut and escaped. */
+  #escaped(column: number, value: string, tail = PRESERVED): void {
+    const xml = xmlText(truncate(value));
+    this.#ensure(MARKUP_BYTES + Buffer.byteLength(xml));
+    const at = this.#open(column, tail);
+    this.#at = put(this.#chunk, at + this.#chunk.write(xml, at), TEXT_END);
+  }
+
+  #ensure(bytes: number): void {
+    if (this.#at + bytes > CHUNK_BYTES) this.flush();
+  }
+}
