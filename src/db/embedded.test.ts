@@ -22,7 +22,7 @@ import { setTimeout as sleep } from 'node:timers/promises';
 import { fileURLToPath } from 'node:url';
 import { promisify } from 'node:util';
 import pg from 'pg';
-import { afterEach, describe, expect, test } from 'vitest';
+import { afterAll, afterEach, beforeAll, describe, expect, test } from 'vitest';
 import { isServer, readPidFile } from './embedded/postmaster.ts';
 import { DataDirectoryInUse, type EmbeddedServer, openEmbedded } from './embedded.ts';
 
@@ -35,6 +35,20 @@ const cleanup: (() => Promise<unknown>)[] = [];
 afterEach(async () => {
   for (const undo of cleanup.splice(0).reverse()) await undo();
 });
+
+let made = '';
+beforeAll(async () => {
+  made = await mkdtemp(join(tmpdir(), 'embedded-'));
+  await (await openEmbedded({ dir: made, purpose: 'tool' })).close();
+});
+afterAll(() => rm(made, { recursive: true, force: true }));
+
+/** A data directory with a cluster, copied, which is quicker than making one. */
+async function dirWithCluster(name?: string): Promise<string> {
+  const dir = await dataDir(name);
+  await promisify(execFile)('cp', ['-a', join(made, 'postgres'), join(dir, 'postgres')]);
+  return dir;
+}
 
 /** An empty data directory; whatever still runs in it is killed in the end. */
 async function dataDir(name = 'data', parent?: string): Promise<string> {
@@ -155,7 +169,7 @@ describe('one process', () => {
   });
 
   test('what was written is there after a stop and a start', async () => {
-    const dir = await dataDir();
+    const dir = await dirWithCluster();
     const first = await open(dir);
     await query(first, 'CREATE TABLE kept AS SELECT 42 AS answer');
     await first.close();
@@ -166,13 +180,13 @@ describe('one process', () => {
   });
 
   test('closing twice is closing once', async () => {
-    const server = await open(await dataDir());
+    const server = await open(await dirWithCluster());
     await Promise.all([server.close(), server.close()]);
     await server.close();
   });
 
   test('a server that dies while it is open is started again, with the data', async () => {
-    const dir = await dataDir();
+    const dir = await dirWithCluster();
     const server = await open(dir);
     const first = server.pid;
     await query(server, 'CREATE TABLE kept AS SELECT 42 AS answer');
@@ -183,12 +197,12 @@ describe('one process', () => {
   });
 
   test('a path with blanks, quotes, commas and percent signs works', async () => {
-    const server = await open(await dataDir(`it's "a", 100% %41 ünusual?&#name`));
+    const server = await open(await dirWithCluster(`it's "a", 100% %41 ünusual?&#name`));
     expect(await query(server, 'SELECT 1 AS one')).toEqual([{ one: 1 }]);
   });
 
   test('a path too long for a Unix socket works, with a private directory for the socket', async () => {
-    const dir = await dataDir('long'.repeat(40));
+    const dir = await dirWithCluster('long'.repeat(40));
     const server = await open(dir);
     expect(await query(server, 'SELECT 1 AS one')).toEqual([{ one: 1 }]);
     const { socketDir } = (await readPidFile(join(dir, 'postgres'))) ?? {};
@@ -199,8 +213,7 @@ describe('one process', () => {
   });
 
   test('a start that is given up leaves nothing running', async () => {
-    const dir = await dataDir();
-    await (await open(dir)).close();
+    const dir = await dirWithCluster();
     const giveUp = new AbortController();
     const starting = openEmbedded({ dir, purpose: 'serve', signal: giveUp.signal });
     await until(async () => (await readPidFile(join(dir, 'postgres'))) !== null);
@@ -212,8 +225,7 @@ describe('one process', () => {
 
 describe('what cannot work is refused with a reason', () => {
   test('a cluster of another major version', async () => {
-    const dir = await dataDir();
-    await (await open(dir)).close();
+    const dir = await dirWithCluster();
     await writeFile(join(dir, 'postgres/PG_VERSION'), '15\n');
     await expect(open(dir)).rejects.toThrow(/was made by PostgreSQL 15, and this is PostgreSQL 18/);
   });
@@ -227,8 +239,7 @@ describe('what cannot work is refused with a reason', () => {
   });
 
   test('a server that ends early is reported with the end of its log', async () => {
-    const dir = await dataDir();
-    await (await open(dir)).close();
+    const dir = await dirWithCluster();
     await writeFile(join(dir, 'postgres/postgresql.auto.conf'), "max_locks_per_transaction = 'many'\n");
     await expect(open(dir)).rejects.toThrow(/does not start \(exit code 1\).*max_locks_per_transaction/s);
   });
@@ -236,7 +247,7 @@ describe('what cannot work is refused with a reason', () => {
 
 describe('several processes', () => {
   test('a server that a killed service left behind is adopted, and stopped in the end', async () => {
-    const dir = await dataDir();
+    const dir = await dirWithCluster();
     const killed = openElsewhere(dir, 'serve');
     const before = await killed.next();
     await query(before, 'CREATE TABLE kept AS SELECT 42 AS answer');
@@ -249,7 +260,7 @@ describe('several processes', () => {
   });
 
   test('after everything was killed, the next start recovers what was committed', async () => {
-    const dir = await dataDir();
+    const dir = await dirWithCluster();
     const killed = openElsewhere(dir, 'serve');
     const before = await killed.next();
     await query(before, 'CREATE TABLE kept AS SELECT 42 AS answer');
@@ -261,7 +272,7 @@ describe('several processes', () => {
   });
 
   test('a connection that a killed server left behind and that hangs does not stop the next start', async () => {
-    const dir = await dataDir();
+    const dir = await dirWithCluster();
     const first = openElsewhere(dir, 'serve');
     const before = await first.next();
     const client = new pg.Client({ connectionString: before.url });
@@ -280,7 +291,7 @@ describe('several processes', () => {
   });
 
   test('a second serve is refused while the first lives, and the first goes on', async () => {
-    const dir = await dataDir();
+    const dir = await dirWithCluster();
     const first = openElsewhere(dir, 'serve');
     const running = await first.next();
     const refused = openEmbedded({ dir, purpose: 'serve' });
@@ -292,7 +303,7 @@ describe('several processes', () => {
   });
 
   test('a tool works beside a running serve, and leaves the server to it', async () => {
-    const dir = await dataDir();
+    const dir = await dirWithCluster();
     const serve = openElsewhere(dir, 'serve');
     const running = await serve.next();
     const tool = await open(dir, 'tool');
@@ -302,7 +313,7 @@ describe('several processes', () => {
   });
 
   test('a serve that ends leaves the server to a tool still at work, which stops it', async () => {
-    const dir = await dataDir();
+    const dir = await dirWithCluster();
     const serve = openElsewhere(dir, 'serve');
     const running = await serve.next();
     const tool = await open(dir, 'tool');
@@ -313,7 +324,7 @@ describe('several processes', () => {
   });
 
   test('a serve starts beside a tool, and outlives it', async () => {
-    const dir = await dataDir();
+    const dir = await dirWithCluster();
     const tool = openElsewhere(dir, 'tool');
     await tool.next();
     const serve = await open(dir);
@@ -349,9 +360,10 @@ describe('several processes', () => {
 describe('remains of a crash', () => {
   /** A cluster whose server was killed, its lock files changed to name process `pid`. */
   async function crashed(pid: number | ''): Promise<string> {
-    const dir = await dataDir();
-    const { pid: killed } = await openElsewhere(dir, 'tool').next();
-    for (const undo of cleanup.splice(-1)) await undo();
+    const dir = await dirWithCluster();
+    const child = openElsewhere(dir, 'tool');
+    const { pid: killed } = await child.next();
+    await child.kill();
     await kill(killed, join(dir, 'postgres'));
     for (const name of ['postmaster.pid', '.s.PGSQL.5432.lock']) {
       const path = join(dir, 'postgres', name);
@@ -488,15 +500,14 @@ describe('users and permissions', () => {
   });
 
   test.runIf(isRoot)("an ordinary user is told that the cluster is another's", async () => {
-    const dir = await dataDir();
-    await (await open(dir)).close();
+    const dir = await dirWithCluster();
     for (const path of [dir, dirname(dir)]) await chmod(path, 0o755);
     const child = openElsewhere(dir, 'serve', project, daemon);
     expect((await child.next()).message).toMatch(/belongs to another user/);
   });
 
   test.runIf(isRoot)('a cluster that root copied back from a backup works', async () => {
-    const dir = await dataDir();
+    const dir = await dirWithCluster();
     const first = await open(dir);
     await query(first, 'CREATE TABLE kept AS SELECT 42 AS answer');
     await first.close();

@@ -128,6 +128,12 @@ async function apply(client: pg.ClientBase, { version, name, sql, checksum }: Mi
       checksum,
     ]);
     await client.query(sql);
+    // A COMMIT in it would make a later fault stay half done.
+    const { rowCount } = await client.query(
+      'SELECT FROM sds_migrations WHERE version = $1 AND xmin = pg_current_xact_id()::xid',
+      [version],
+    );
+    if (rowCount === 0) throw new Error('it ends the transaction that it runs in');
     await client.query('COMMIT');
   } catch (cause) {
     await client.query('ROLLBACK').catch(() => {});
