@@ -67,6 +67,17 @@ export async function transaction<T>(
   }
 }
 
+/** Runs `work` so that a fault of it undoes only its own writes and the transaction can go on. */
+export async function savepoint<T>(tx: Tx, work: () => Promise<T>): Promise<T> {
+  await tx.query({ text: 'SAVEPOINT before_work' });
+  try {
+    return await work();
+  } catch (error) {
+    await tx.query({ text: 'ROLLBACK TO SAVEPOINT before_work' });
+    throw error;
+  }
+}
+
 /** A fault that the database reported, as against one of the way to it. */
 export function isDatabaseError(error: unknown): error is pg.DatabaseError {
   return error instanceof pg.DatabaseError;

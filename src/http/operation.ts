@@ -89,9 +89,8 @@ export type Operation<
 > = Description<Path, Q, B> & Handling<CallOf<Path, Q, B>>;
 
 /** An operation without its handler's types: what the API document and the tests walk. */
-// biome-ignore lint/complexity/noBannedTypes: a handler's own call type cannot be named in a list of all.
 export type AnyOperation = Description<string, TObject, TSchema> & {
-  [K in 'read' | 'disclose' | 'write' | 'create']?: Function;
+  [K in 'read' | 'disclose' | 'write' | 'create']?: (...args: never) => Promise<Result>;
 };
 
 /** What every routes.ts is given. */
@@ -203,7 +202,8 @@ async function run(api: Api, op: AnyOperation, call: Call): Promise<Result> {
     await gate.record(pool, draft(result));
     return result;
   }
-  if ('create' in op_) return op_.create(pool, call, gate.recordWith({ ...draft({ status: 201 }), resourceIds: op.bulk ? [] : null }));
+  if ('create' in op_)
+    return op_.create(pool, call, gate.recordWith({ ...draft({ status: 201 }), resourceIds: op.bulk ? [] : null }));
   return transaction(pool, async (tx) => {
     const result = await op_.write(tx, call);
     if (call.faults.length > 0) throw rejected('validation-failed', call.faults);

@@ -210,7 +210,8 @@ export class Inspection implements Findings {
       return;
     }
     const { propertyNames, additionalProperties, patternProperties } = schema;
-    const member = typeof additionalProperties === 'object' ? additionalProperties : Object.values(patternProperties ?? {})[0];
+    const member =
+      typeof additionalProperties === 'object' ? additionalProperties : Object.values(patternProperties ?? {})[0];
     for (const key of keys) {
       if (this.full) return;
       const at = pointerTo(pointer, key);

@@ -1,6 +1,7 @@
 import { type Api, operation } from '../http/operation.ts';
 import { notFound } from '../lib/problem.ts';
-import { createCodes, findCodes, updateCodes } from './codes.ts';
+import { createCodes, updateCodes } from './codes.ts';
+import { findCodes } from './codes-queries.ts';
 import { created, recordResult } from './record-routes.ts';
 import { bodies, Codes } from './schemas.ts';
 

@@ -102,7 +102,8 @@ const attributes: Column = { column: 'attributes', member: 'attributes', type: '
 const organId: Column = { column: 'organ_id', member: 'organId', type: 'text' };
 const subjectId: Column = { column: 'subject_id', member: 'subjectId', type: 'text' };
 /** A scalar subquery and no join: one index probe an item, whatever the planner believes of the number of items. */
-const subjectOfOrgan = '(select o.subject_id from organs o where o.study_id = st.study_id and o.organ_id = i."organId")';
+const subjectOfOrgan =
+  '(select o.subject_id from organs o where o.study_id = st.study_id and o.organ_id = i."organId")';
 
 export const kinds = {
   study: {

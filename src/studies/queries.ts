@@ -1,5 +1,5 @@
 import type { Db, Tx } from '../db/database.ts';
-import { type Page, pageOf, type PageRequest, pageSql } from '../db/paging.ts';
+import { type Page, type PageRequest, pageOf, pageSql } from '../db/paging.ts';
 import { prepared } from '../db/statement.ts';
 import type { EventWriter } from '../http/gate.ts';
 import { type Kind, memberList, parentJoins } from './kinds.ts';
@@ -45,7 +45,9 @@ export async function findRecord(db: Db, kind: Kind, studyId: string, id: string
 }
 
 const lockText = perKind(
-  (kind) => `select from ${kind.collection} r where r.study_id = $1 and r.${kind.idColumn} = any($2) and ${visible(kind)}
+  (
+    kind,
+  ) => `select from ${kind.collection} r where r.study_id = $1 and r.${kind.idColumn} = any($2) and ${visible(kind)}
     order by r.${kind.idColumn} for update`,
 );
 
@@ -165,7 +167,12 @@ function countedTotal(kind: Kind): string {
 }
 
 /** A page of records as joined JSON text; null where the study is not there. */
-export async function listRecords(db: Db, kind: Kind, studyId: string | null, request: ListRequest): Promise<Page | null> {
+export async function listRecords(
+  db: Db,
+  kind: Kind,
+  studyId: string | null,
+  request: ListRequest,
+): Promise<Page | null> {
   const values: unknown[] = [studyId];
   const conditions = [visible(kind)];
   for (const [parameter, value] of Object.entries(request.filters)) {
@@ -247,5 +254,3 @@ export async function findTaken(
   );
   return rows;
 }
-
-

@@ -219,4 +219,3 @@ export function recordRoutes(api: Api): void {
   for (const kind of childKinds) childRoutes(api, kind);
   bulkUpdateRoute(api);
 }
-

@@ -1,4 +1,4 @@
-import { type Db, isDatabaseError, type Tx } from '../db/database.ts';
+import { type Db, isDatabaseError, savepoint, type Tx } from '../db/database.ts';
 import type { EventWriter } from '../http/gate.ts';
 import { checkVersion } from '../http/headers.ts';
 import type { Call, Result } from '../http/operation.ts';
@@ -178,18 +178,12 @@ function updateOf(kind: Kind, id: string, pointer: string, body: Body, before: B
 async function write(tx: Tx, kind: Kind, studyId: string, incoming: Incoming[], faults: Fault[]): Promise<void> {
   await checkReferences(tx, studyId, incoming, faults);
   if (faults.length > 0) throw rejected('validation-failed', faults);
-  // The transaction must live on after a refusal, to find out which item it was.
-  await tx.query({ text: 'savepoint before_write' });
+  const items = incoming.map(({ item }) => item);
   try {
-    await updateRecords(
-      tx,
-      kind,
-      studyId,
-      incoming.map(({ item }) => item),
-    );
+    // The transaction must live on after a refusal, to find out which item it was.
+    await savepoint(tx, () => updateRecords(tx, kind, studyId, items));
   } catch (error) {
     if (!isConstraintViolation(error)) throw error;
-    await tx.query({ text: 'rollback to savepoint before_write' });
     if ((error as { constraint?: string }).constraint === 'finding_slide') {
       const detail = 'has findings of its subject on it and cannot move to another';
       throw rejected(
@@ -280,9 +274,13 @@ export async function removeRecord(
   checkVersion(call.ifMatch, before.version);
   const dependents = await findDependents(tx, kind, studyId, id);
   if (dependents.length > 0) {
-    throw new Problem('validation-failed', `The ${kind.name} still has ${dependents.join(' and ')}; delete them first.`, {
-      faults: call.faults,
-    });
+    throw new Problem(
+      'validation-failed',
+      `The ${kind.name} still has ${dependents.join(' and ')}; delete them first.`,
+      {
+        faults: call.faults,
+      },
+    );
   }
   if (call.faults.length > 0) throw rejected('validation-failed', call.faults);
   try {

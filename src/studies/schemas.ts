@@ -46,8 +46,15 @@ const subjectId = idOf('subject');
 const organId = idOf('organ');
 const slideId = idOf('slide');
 
-const studyName = text('Name of the study, 10 to 255 characters (interface.md §8).', 10, 255, '28-day oral toxicity, rat');
-const siteId = nullable(Type.String({ maxLength: 255, description: 'The site that runs the study.', examples: ['BASEL-01'] }));
+const studyName = text(
+  'Name of the study, 10 to 255 characters (interface.md §8).',
+  10,
+  255,
+  '28-day oral toxicity, rat',
+);
+const siteId = nullable(
+  Type.String({ maxLength: 255, description: 'The site that runs the study.', examples: ['BASEL-01'] }),
+);
 const subjectName = text('SUBJID: unique within the study.', 1, 255, '1001');
 const organName = text('MISPEC: unique within the subject.', 1, 255, 'LIVER');
 const fileName = text('FILE NAME: unique within the study, fixed after creation.', 1, 1024, '1001-LIVER-1.svs');
@@ -137,7 +144,13 @@ const codeLists = Type.Record(Type.String(), Type.Array(Code), {
   examples: [{ MISEV: [{ code: 'MILD', label: 'Mild' }] }],
 });
 
-export const Codes = Type.Object({ codesId: idOf('codes object'), studyId, codeLists, attributes: Attributes, ...managed });
+export const Codes = Type.Object({
+  codesId: idOf('codes object'),
+  studyId,
+  codeLists,
+  attributes: Attributes,
+  ...managed,
+});
 
 /** Members of a record that a body may repeat and that are ignored whatever their value (decisions §1). */
 function ignored(...names: string[]) {

@@ -1,0 +1,115 @@
+import { readFileSync } from 'node:fs';
+import type { AddressInfo } from 'node:net';
+import type pg from 'pg';
+import type { Logger } from 'pino';
+import { buildApp } from './app.ts';
+import { ReadBuffer } from './audit/read-buffer.ts';
+import { eventClause, recordEvent } from './audit/record.ts';
+import { createAuth } from './auth/auth.ts';
+import { bootstrapClient, countClients } from './auth/clients.ts';
+import { openDatabase } from './cli/open.ts';
+import type { Settings } from './config.ts';
+import { openPool } from './db/database.ts';
+import type { Gate } from './http/gate.ts';
+import { openMetrics } from './http/probes.ts';
+import { loadMasterKey } from './lib/master-key.ts';
+import { openStore } from './objects/open.ts';
+
+/** A running service. */
+export interface Running {
+  /** Where it listens: `http://HOST:PORT`. */
+  url: string;
+  /** Stops accepting, finishes requests in flight, hands jobs back, flushes the audit, stops the database. */
+  close(): Promise<void>;
+}
+
+/** 10 s for requests in flight (decisions §10); what still runs then is cut off. */
+const DRAIN_MS = 10_000;
+
+const { version } = JSON.parse(readFileSync(new URL('../package.json', import.meta.url), 'utf8')) as {
+  version: string;
+};
+
+/** Opens everything in order and closes it in reverse: the composition root. */
+export async function serve(settings: Settings, log: Logger, signal?: AbortSignal): Promise<Running> {
+  const { config, secrets } = settings;
+  const closers: (() => Promise<void>)[] = [];
+  const close = async () => {
+    for (const closer of closers.splice(0).reverse()) {
+      await closer().catch((err: unknown) => log.error({ err }, 'a part of the service did not close in order'));
+    }
+  };
+  try {
+    const masterKey = await loadMasterKey(secrets.masterKey);
+    const database = await openDatabase(settings, {
+      purpose: 'serve',
+      log: (message) => log.info(message),
+      ...(signal ? { signal } : {}),
+    });
+    closers.push(() => database.close());
+    const pool = openPool({
+      url: database.url,
+      name: 'sds api',
+      onError: (err) => log.warn({ err }, 'an idle database connection broke'),
+    });
+    closers.push(() => pool.end());
+    const store = await openStore(config.objectStore);
+    closers.push(() => store.close());
+    const metrics = openMetrics(pool);
+    const reads = new ReadBuffer(pool, (count, err) => {
+      metrics.readEventsDropped.inc(count);
+      log.warn({ err, count }, 'read events were dropped');
+    });
+    closers.push(() => reads.flush());
+    await welcome(settings, pool, log);
+    const auth = await createAuth({
+      pool,
+      masterKey,
+      publicUrl: config.publicUrl,
+      tokenTtlS: config.tokenTtlS,
+      external: config.oidc,
+      log,
+      onTokenRequest: (outcome) => metrics.tokenRequests.inc({ outcome }),
+    });
+    closers.push(() => auth.close());
+    const gate: Gate = {
+      authenticate: auth.authenticate,
+      record: recordEvent,
+      recordSoon: (draft) => reads.add(draft),
+      recordWith: (draft) => (first) => eventClause(draft, first),
+    };
+    const app = buildApp({
+      ...config,
+      pool,
+      gate,
+      log,
+      store,
+      metrics,
+      metricsToken: secrets.metricsToken,
+      auth,
+      version,
+    });
+    closers.push(async () => {
+      const cutOff = setTimeout(() => app.server.closeAllConnections(), DRAIN_MS);
+      await app.close();
+      clearTimeout(cutOff);
+    });
+    await app.listen({ host: config.host, port: config.port });
+    const { port } = app.server.address() as AddressInfo;
+    const host = config.host.includes(':') ? `[${config.host}]` : config.host;
+    return { url: `http://${host}:${port}`, close };
+  } catch (error) {
+    await close();
+    throw error;
+  }
+}
+
+/** Makes the first client where one is configured, or says how to make one. */
+async function welcome({ secrets }: Settings, pool: pg.Pool, log: Logger): Promise<void> {
+  if (secrets.bootstrapClient && (await bootstrapClient(pool, secrets.bootstrapClient))) {
+    log.info({ clientId: secrets.bootstrapClient.clientId }, 'the first client was made of SDS_BOOTSTRAP_CLIENT');
+  }
+  if ((await countClients(pool)) === 0) {
+    log.warn('there is no client yet; make one: npx sds clients create --name NAME --scopes "Study:Read Study:Write"');
+  }
+}
