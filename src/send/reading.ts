@@ -22,7 +22,7 @@ export interface ReadOptions {
 /** A study being read. */
 export interface Reading extends ReadOptions {
   source: Source;
-  /** Known once DM is read; rows of another study are refused from then on. */
+  /** Known from the first row of DM on; rows of another study are refused from then on. */
   studyId: string | null;
   codes: CodeCounts;
   omissions: Map<string, Omission & { rows: number }>;
@@ -84,7 +84,7 @@ function checkOrigin(reading: Reading, domain: string, row: Row): void {
   if (stated !== undefined && stated !== domain) throw refusal(row, `DOMAIN is ${stated}, not ${domain}`);
   const studyId = row.values.get('STUDYID');
   if (reading.studyId !== null && studyId !== undefined && studyId !== reading.studyId) {
-    throw refusal(row, `STUDYID is ${studyId}, but DM is of study ${reading.studyId}`);
+    throw refusal(row, `STUDYID is ${studyId}, but the study is ${reading.studyId}`);
   }
 }
 

@@ -1,7 +1,6 @@
 import { readdir, readFile, stat } from 'node:fs/promises';
 import { basename, join, posix } from 'node:path';
 import { addAbortSignal } from 'node:stream';
-import { buffer } from 'node:stream/consumers';
 import { crc32 } from 'node:zlib';
 import { type Entry, openPromise, type ZipFile } from 'yauzl';
 import { SendError } from './error.ts';
@@ -26,7 +25,7 @@ export async function openSource(path: string): Promise<Source> {
   try {
     return (await stat(path)).isDirectory() ? await openDirectory(path) : await openZip(path);
   } catch (error) {
-    throw asSendError(path, error);
+    throw asSendError(path, error, 'neither a directory nor a ZIP file that can be read');
   }
 }
 
@@ -44,7 +43,7 @@ async function openDirectory(path: string): Promise<Source> {
         return await readFile(join(path, file), { signal });
       } catch (error) {
         signal?.throwIfAborted();
-        throw asSendError(file, error);
+        throw asSendError(file, error, 'cannot be read');
       }
     },
   };
@@ -64,7 +63,7 @@ async function openZip(path: string): Promise<Source> {
           return await readEntry(zip, file, entries.get(file), signal);
         } catch (error) {
           signal?.throwIfAborted();
-          throw asSendError(file, error);
+          throw asSendError(file, error, 'cannot be read');
         }
       },
     };
@@ -93,8 +92,11 @@ async function readEntry(zip: ZipFile, file: string, entry: Entry | undefined, s
   if (!entry?.canDecodeFileData()) throw new SendError(file, null, 'encrypted, or packed in a way other than deflate');
   checkSize(file, entry.uncompressedSize);
   const stream = await zip.openReadStreamPromise(entry);
-  // The stream fails as soon as it gives more bytes than the entry declares, so the check above holds.
-  const bytes = await buffer(signal ? addAbortSignal(signal, stream) : stream);
+  if (signal) addAbortSignal(signal, stream);
+  // The stream fails when it gives more or fewer bytes than the entry declares, so what was allocated gets filled.
+  const bytes = Buffer.allocUnsafe(entry.uncompressedSize);
+  let length = 0;
+  for await (const chunk of stream) length += (chunk as Buffer).copy(bytes, length);
   if (crc32(bytes) !== entry.crc32) throw new SendError(file, null, 'damaged: its checksum in the ZIP file differs');
   return bytes;
 }
@@ -119,10 +121,9 @@ function byDomain(where: string, names: string[]): Map<string, string> {
 }
 
 /** Faults of the file system and of the archive, told like every other. */
-function asSendError(file: string, error: unknown): SendError {
+function asSendError(file: string, error: unknown, fault: string): SendError {
   if (error instanceof SendError) return error;
   const { code, message } = error as NodeJS.ErrnoException;
   if (code === 'ENOENT') return new SendError(file, null, 'no such file or directory', { cause: error });
-  if (code) return new SendError(file, null, `cannot be read (${code})`, { cause: error });
-  return new SendError(file, null, `not a readable ZIP file: ${message}`, { cause: error });
+  return new SendError(file, null, `${fault} (${code ?? message})`, { cause: error });
 }

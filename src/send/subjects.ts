@@ -43,11 +43,8 @@ const DS_KEYS = ['STUDYID', 'DOMAIN', 'USUBJID', 'DSSEQ'];
 async function readDemographics(reading: Reading): Promise<Subjects> {
   const rows: Row[] = [];
   const byUsubjid = new Map<string, number>();
-  await eachRow(reading, 'DM', ['STUDYID', 'USUBJID', 'SUBJID'], (row) => {
+  await eachRow(reading, 'DM', ['STUDYID', 'USUBJID'], (row) => {
     reading.studyId ??= requiredText(row, 'STUDYID');
-    if (textOf(row, 'STUDYID') !== reading.studyId) {
-      throw refusal(row, `a second study: STUDYID is ${textOf(row, 'STUDYID') ?? 'blank'}, before ${reading.studyId}`);
-    }
     const usubjid = requiredText(row, 'USUBJID');
     if (byUsubjid.has(usubjid)) throw refusal(row, `USUBJID ${usubjid} stands in an earlier row`);
     byUsubjid.set(usubjid, rows.push(row) - 1);
