@@ -15,12 +15,18 @@ create table signing_keys (
   key_id text collate "C" primary key,
   -- The public half as a JWK (RFC 7517), published at /.well-known/jwks.json while tokens signed by it may live.
   public_jwk json not null,
-  -- The private half as PKCS#8, encrypted by the master key of which master_key_id tells the version.
-  encrypted_private_key bytea not null,
+  -- The private half as PKCS#8, encrypted by the master key of which master_key_id tells the version; destroyed when
+  -- the key is retired, as it signs nothing more.
+  encrypted_private_key bytea,
   master_key_id text not null,
+  -- The names (`iss`) under which nodes sign with it: those of one cluster may differ, and change with its address.
+  issuers text[] not null,
+  -- The longest lifetime that a node gives to tokens signed by it, in seconds.
+  token_ttl_s integer not null,
   created_date timestamptz(3) not null default now(),
   -- From when on no token is signed by it any more; null for the key in use.
-  retired_date timestamptz(3)
+  retired_date timestamptz(3),
+  constraint signing_key_in_use_has_private_half check (encrypted_private_key is not null or retired_date is not null)
 );
 create unique index signing_keys_in_use on signing_keys ((true)) where retired_date is null;
 
