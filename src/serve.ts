@@ -62,16 +62,15 @@ export async function serve(settings: Settings, log: Logger, signal?: AbortSigna
     });
     closers.push(() => reads.flush());
     await welcome(settings, pool, log);
-    const auth = await createAuth({
-      pool,
+    const auth = createAuth({
+      ...config,
+      db: pool,
       masterKey,
-      publicUrl: config.publicUrl,
-      tokenTtlS: config.tokenTtlS,
-      external: config.oidc,
       log,
       onTokenRequest: (outcome) => metrics.tokenRequests.inc({ outcome }),
     });
-    closers.push(() => auth.close());
+    closers.push(async () => auth.close());
+    await auth.start();
     const gate: Gate = {
       authenticate: auth.authenticate,
       record: recordEvent,

@@ -1,4 +1,4 @@
-import { type TSchema, Type } from 'typebox';
+import { type TObject, type TSchema, Type } from 'typebox';
 import { ID_PATTERN } from '../lib/id.ts';
 
 /** Schema of an identifier: 24 opaque, case-sensitive letters and digits (interface.md §1). */
@@ -11,6 +11,11 @@ export const Timestamp = Type.String({
   description: 'ISO 8601, UTC, milliseconds, from the database’s clock.',
   examples: ['2026-03-02T08:15:30.123Z'],
 });
+
+/** A record; its title is its name among the components of the API document. */
+export function titled<T extends TObject['properties']>(title: string, members: T) {
+  return Type.Object(members, { title });
+}
 
 /** Text of bounded length; lengths count Unicode code points (decisions §1). */
 export function text(description: string, minLength: number, maxLength: number, example: string) {
@@ -81,7 +86,7 @@ export const Image = Type.Object(
   { description: 'The stored image of a slide.' },
 );
 
-export const Study = Type.Object({
+export const Study = titled('Study', {
   studyId,
   name: studyName,
   studyName: Type.String({ description: 'The same value as `name`.' }),
@@ -90,11 +95,11 @@ export const Study = Type.Object({
   ...managed,
 });
 
-export const Subject = Type.Object({ subjectId, studyId, name: subjectName, attributes: Attributes, ...managed });
+export const Subject = titled('Subject', { subjectId, studyId, name: subjectName, attributes: Attributes, ...managed });
 
-export const Organ = Type.Object({ organId, studyId, subjectId, name: organName, attributes: Attributes, ...managed });
+export const Organ = titled('Organ', { organId, studyId, subjectId, name: organName, attributes: Attributes, ...managed });
 
-export const Slide = Type.Object({
+export const Slide = titled('Slide', {
   slideId,
   studyId,
   subjectId: nullable(subjectId),
@@ -105,7 +110,7 @@ export const Slide = Type.Object({
   ...managed,
 });
 
-export const Finding = Type.Object({
+export const Finding = titled('Finding', {
   findingId: idOf('finding'),
   studyId,
   subjectId,
@@ -117,7 +122,7 @@ export const Finding = Type.Object({
   ...managed,
 });
 
-export const Score = Type.Object({
+export const Score = titled('Score', {
   scoreId: idOf('score'),
   studyId,
   subjectId,
@@ -144,7 +149,7 @@ const codeLists = Type.Record(Type.String(), Type.Array(Code), {
   examples: [{ MISEV: [{ code: 'MILD', label: 'Mild' }] }],
 });
 
-export const Codes = Type.Object({
+export const Codes = titled('Codes', {
   codesId: idOf('codes object'),
   studyId,
   codeLists,
