@@ -40,7 +40,7 @@ export function buildApp(services: Services): FastifyInstance {
   const { pool, gate, log, metrics } = services;
   const app = Fastify({
     loggerInstance: log,
-    disableRequestLogging: true,
+    logController: new LogController({ disableRequestLogging: true }),
     genReqId: () => newId(),
     bodyLimit: services.bodyLimitBytes,
     // Long ids are malformed ones, which is for us to tell (400) and not for the router (404).

@@ -163,7 +163,7 @@ export interface ListRequest {
 
 /** Total of a list without filters: a sum over the few slots of record_counts, whatever the number of records. */
 function countedTotal(kind: Kind): string {
-  return `select coalesce(sum(n), 0) from record_counts where study_id = ${kind.name === 'study' ? `''` : '$1'} and kind = '${kind.name}'`;
+  return `select coalesce(sum(n), 0)::bigint from record_counts where study_id = ${kind.name === 'study' ? `''` : '$1'} and kind = '${kind.name}'`;
 }
 
 /** A page of records as joined JSON text; null where the study is not there. */
