@@ -36,7 +36,8 @@ function build() {
   const start = new Date();
   const draft = mkdtempSync(join(root, '.dist-'));
   try {
-    const options = ['-p', join(root, 'tsconfig.build.json'), '--outDir', draft];
+    // Types are for `npm run typecheck` to check; without them the build takes a fifth of the time.
+    const options = ['-p', join(root, 'tsconfig.build.json'), '--outDir', draft, '--noCheck'];
     const { status, stdout, stderr, error } = spawnSync(process.execPath, [compiler, ...options], { encoding: 'utf8' });
     if (status !== 0) throw new Error(`The build failed.\n${error?.message ?? stdout + stderr}`);
     // Dated by its start: what is changed during the build makes the next one.

@@ -11,7 +11,7 @@ export const serveCommand = command({
   async run(call) {
     const settings = call.settings();
     const log = openLog(settings.config.logLevel);
-    const server = await serve(settings, log);
+    const server = await serve(settings, log, call.signal);
     try {
       call.stdout.write(call.json ? `${JSON.stringify({ url: server.url })}\n` : `listening on ${server.url}\n`);
       if (!call.signal.aborted) await once(call.signal, 'abort');
