@@ -74,6 +74,7 @@ export class CopyRows implements RowSource {
   readonly #keys = new Map<string, Key>();
   readonly #first: Key = { bytes: new Uint8Array(), column: -1, next: null };
   readonly #time = Buffer.from('YYYY-MM-DDTHH:MM:SS.mmmZ');
+  #ms = Number.NaN;
   #day = Number.NaN;
   #rest: string[] = [];
   #count = 0;
@@ -318,6 +319,8 @@ export class CopyRows implements RowSource {
   #timestamp(start: number): Buffer {
     const ms = EPOCH_MS + Math.floor(integer(this.#bytes, start, start + 8) / 1000);
     const time = this.#time;
+    if (ms === this.#ms) return time;
+    this.#ms = ms;
     const day = Math.floor(ms / 86_400_000);
     if (day !== this.#day) {
       time.write(new Date(ms).toISOString());
