@@ -77,9 +77,9 @@ async function openZip(path: string): Promise<Source> {
 async function transportEntries(zipName: string, zip: ZipFile): Promise<Map<string, Entry>> {
   const all = new Map<string, Entry>();
   for await (const entry of zip.eachEntry()) {
-    // macOS puts a `._` shadow beside each file.
-    if (/\.xpt$/i.test(entry.fileName) && !posix.basename(entry.fileName).startsWith('._'))
-      all.set(entry.fileName, entry);
+    if (!isTransport(entry.fileName)) continue;
+    if (all.has(entry.fileName)) throw new SendError(zipName, null, `holds ${entry.fileName} twice`);
+    all.set(entry.fileName, entry);
   }
   const homes = new Set([...all.keys()].filter((name) => domainOf(name) === 'DM').map((name) => posix.dirname(name)));
   if (homes.size > 1) {
@@ -106,13 +106,18 @@ function checkSize(file: string, bytes: number): void {
     throw new SendError(file, null, `${bytes} bytes; more than ${MAX_FILE_BYTES} are not read`);
 }
 
+/** Whether a file is wanted by its name. macOS puts a shadow (`._dm.xpt`) beside each file in an archive. */
+function isTransport(file: string): boolean {
+  return /\.xpt$/i.test(file) && !posix.basename(file).startsWith('._');
+}
+
 function domainOf(file: string): string {
   return posix.basename(file).slice(0, -'.xpt'.length).toUpperCase();
 }
 
 function byDomain(where: string, names: string[]): Map<string, string> {
   const files = new Map<string, string>();
-  for (const name of names.filter((file) => /\.xpt$/i.test(file)).sort()) {
+  for (const name of names.filter(isTransport).sort()) {
     const other = files.get(domainOf(name));
     if (other !== undefined) throw new SendError(where, null, `${other} and ${name} differ in case only`);
     files.set(domainOf(name), name);
