@@ -48,6 +48,11 @@ export const entries: Entry[] = [
     load: async () => (await import('./keys.ts')).rotate,
   },
   {
+    name: 'studies purge',
+    summary: 'Take away what deleted studies have left behind.',
+    load: async () => (await import('./studies.ts')).purge,
+  },
+  {
     name: 'migrate',
     summary: 'Bring the database to the version of this release.',
     load: async () => (await import('./migrate.ts')).migrateCommand,
