@@ -30,6 +30,7 @@ import {
   type ReadOptions,
   type WriteOptions,
 } from './store.ts';
+import { toBytes } from './stream.ts';
 
 export interface FileStoreOptions {
   /** Refuse every write and delete with `denied`. */
@@ -120,7 +121,9 @@ class FileStore implements ObjectStore {
       const path = this.#writablePath(key);
       temporary = await this.#openIncoming(key);
       const { handle } = temporary;
-      await pipeline(body, (source: AsyncIterable<Uint8Array>) => fill(handle, source, key, options), { signal });
+      await pipeline(body, (source: AsyncIterable<Uint8Array | string>) => fill(handle, source, key, options), {
+        signal,
+      });
       const info = await guard(key, async () => {
         await handle.sync();
         const facts = fileInfo(key, await handle.stat({ bigint: true }));
@@ -282,12 +285,13 @@ class FileStore implements ObjectStore {
 /** Writes the body to the file. Errors of the disk become ObjectErrors here, so that those of the body stay what they are. */
 async function fill(
   handle: FileHandle,
-  source: AsyncIterable<Uint8Array>,
+  source: AsyncIterable<Uint8Array | string>,
   key: string,
   options: WriteOptions,
 ): Promise<void> {
   let bytes = 0;
-  for await (const chunk of source) {
+  for await (const piece of source) {
+    const chunk = toBytes(piece);
     await guard(key, () => handle.writeFile(chunk));
     bytes += chunk.length;
     if (options.sizeBytes !== undefined && bytes > options.sizeBytes) break;

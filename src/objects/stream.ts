@@ -11,3 +11,8 @@ export function endOnAbort<T extends Readable>(stream: T, signal: AbortSignal | 
   }
   return stream;
 }
+
+/** A chunk of a stream that may carry text, as its bytes (UTF-8). */
+export function toBytes(chunk: Uint8Array | string): Uint8Array {
+  return typeof chunk === 'string' ? Buffer.from(chunk) : chunk;
+}

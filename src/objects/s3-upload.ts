@@ -1,0 +1,253 @@
+import { createHash } from 'node:crypto';
+import type { Readable } from 'node:stream';
+import { pipeline } from 'node:stream/promises';
+import {
+  AbortMultipartUploadCommand,
+  CompleteMultipartUploadCommand,
+  CreateMultipartUploadCommand,
+  HeadObjectCommand,
+  PutObjectCommand,
+  type S3Client,
+  UploadPartCommand,
+} from '@aws-sdk/client-s3';
+import { codeOf, s3Error } from './s3-errors.ts';
+import { ObjectError, type WriteOptions } from './store.ts';
+import { toBytes } from './stream.ts';
+
+/** 8 MiB: the smallest part is 5 MiB; larger ones cost memory and win nothing. */
+const leastPartBytes = 8 * 1024 * 1024;
+
+/** 32 MiB, of which one part is being filled and the rest is under way. */
+const memoryBytes = 4 * leastPartBytes;
+
+/** Most parts of one object, by S3's own limit. */
+const maxParts = 10_000;
+
+/** Tries of one piece that was damaged or stuck on its way; other failures the SDK repeats itself. */
+const triesPerPiece = 3;
+
+interface Target {
+  Bucket: string;
+  Key: string;
+}
+
+interface UploadedPart {
+  PartNumber: number;
+  ETag: string;
+  md5: Buffer;
+}
+
+/**
+ * Streams a body to S3: in one request when it fits a part, else in parts, several at once. Each piece goes with its MD5
+ * and signed SHA-256, so that the store refuses what was damaged. A failure or abort leaves no parts behind.
+ */
+export async function uploadObject(
+  client: S3Client,
+  target: Target,
+  what: string,
+  body: Readable,
+  options: WriteOptions,
+): Promise<{ etag: string; sizeBytes: number }> {
+  const stop = new AbortController();
+  const signal = options.signal ? AbortSignal.any([options.signal, stop.signal]) : stop.signal;
+  const upload = new Upload(client, target, what, options, stop);
+  try {
+    await pipeline(body, (source: AsyncIterable<Uint8Array | string>) => upload.take(source), { signal });
+    return await upload.finish();
+  } catch (error) {
+    stop.abort(error);
+    await upload.abort();
+    throw options.signal?.aborted ? options.signal.reason : stop.signal.reason;
+  }
+}
+
+class Upload {
+  readonly #client: S3Client;
+  readonly #target: Target;
+  readonly #what: string;
+  readonly #options: WriteOptions;
+  readonly #stop: AbortController;
+  readonly #signal: AbortSignal;
+  readonly #partBytes: number;
+  readonly #free: Buffer[] = [];
+  readonly #underWay = new Set<Promise<void>>();
+  readonly #parts: UploadedPart[] = [];
+  #first: Buffer | null = null;
+  #id: string | null = null;
+  #takenBytes = 0;
+  #sentBytes = 0;
+
+  constructor(client: S3Client, target: Target, what: string, options: WriteOptions, stop: AbortController) {
+    this.#client = client;
+    this.#target = target;
+    this.#what = what;
+    this.#options = options;
+    this.#stop = stop;
+    this.#signal = options.signal ? AbortSignal.any([options.signal, stop.signal]) : stop.signal;
+    const wholeMiB = Math.ceil((options.sizeBytes ?? 0) / maxParts / 1024 / 1024) * 1024 * 1024;
+    this.#partBytes = Math.max(leastPartBytes, wholeMiB);
+  }
+
+  /** Takes the body in; sends parts as they fill. The first waits for a second: it may be the whole object. */
+  async take(source: AsyncIterable<Uint8Array | string>): Promise<void> {
+    for await (const part of this.#inParts(source)) {
+      if (this.#id === null && this.#first === null) {
+        this.#first = part;
+        continue;
+      }
+      if (this.#first) {
+        this.#id = await this.#create();
+        await this.#start(this.#first);
+        this.#first = null;
+      }
+      await this.#start(part);
+    }
+  }
+
+  async finish(): Promise<{ etag: string; sizeBytes: number }> {
+    await Promise.all(this.#underWay);
+    const etag = this.#first ? await this.#put(this.#first) : await this.#complete();
+    this.#options.onProgress?.(this.#takenBytes);
+    return { etag, sizeBytes: this.#takenBytes };
+  }
+
+  /** Removes the parts. Not stopped by the caller's signal: it is what that signal asks for. */
+  async abort(): Promise<void> {
+    await Promise.allSettled(this.#underWay);
+    if (this.#id === null) return;
+    await this.#client.send(new AbortMultipartUploadCommand({ ...this.#target, UploadId: this.#id })).catch(() => {}); // The error that led here says more; a lifecycle rule of the bucket removes what is left.
+  }
+
+  /** The body in buffers of the part size; the last may be shorter. A small one gets a small buffer. */
+  async *#inParts(source: AsyncIterable<Uint8Array | string>): AsyncGenerator<Buffer> {
+    const { sizeBytes } = this.#options;
+    let part: Buffer = Buffer.allocUnsafeSlow(Math.min(this.#partBytes, sizeBytes ?? 64 * 1024));
+    let used = 0;
+    for await (const piece of source) {
+      const chunk = toBytes(piece);
+      this.#takenBytes += chunk.length;
+      if (sizeBytes !== undefined && this.#takenBytes > sizeBytes) break;
+      for (let offset = 0; offset < chunk.length; ) {
+        if (used === part.length) part = grown(part, this.#partBytes);
+        const length = Math.min(chunk.length - offset, part.length - used);
+        part.set(chunk.subarray(offset, offset + length), used);
+        used += length;
+        offset += length;
+        if (used < this.#partBytes) continue;
+        yield part;
+        part = this.#free.pop() ?? Buffer.allocUnsafeSlow(this.#partBytes);
+        used = 0;
+      }
+    }
+    if (sizeBytes !== undefined && this.#takenBytes !== sizeBytes)
+      throw new ObjectError('failed', `${this.#what} was not written: its size is not the announced one.`);
+    if (used > 0 || this.#takenBytes === 0) yield part.subarray(0, used);
+  }
+
+  /** Sends one part beside the others, waiting first until there is room for it. */
+  async #start(part: Buffer): Promise<void> {
+    const number = this.#parts.length + 1;
+    if (number > maxParts) throw new ObjectError('failed', `${this.#what} is too large to be sent without its size.`);
+    const mostUnderWay = Math.max(1, Math.floor(memoryBytes / this.#partBytes) - 1);
+    while (this.#underWay.size >= mostUnderWay) await Promise.race(this.#underWay);
+    const md5 = createHash('md5').update(part).digest();
+    const entry: UploadedPart = { PartNumber: number, ETag: '', md5 };
+    this.#parts.push(entry);
+    const sending = this.#send((abortSignal) =>
+      this.#client.send(
+        new UploadPartCommand({
+          ...this.#target,
+          UploadId: this.#id ?? '',
+          PartNumber: number,
+          Body: part,
+          ContentMD5: md5.toString('base64'),
+        }),
+        { abortSignal },
+      ),
+    ).then(
+      ({ ETag = '' }) => {
+        entry.ETag = ETag;
+        this.#sentBytes += part.length;
+        this.#options.onProgress?.(this.#sentBytes);
+        if (part.length === this.#partBytes) this.#free.push(part);
+      },
+      (error: unknown) => this.#stop.abort(error), // Also wakes a wait for a body that does not come.
+    );
+    const tracked = sending.finally(() => this.#underWay.delete(tracked));
+    this.#underWay.add(tracked);
+  }
+
+  async #put(body: Buffer): Promise<string> {
+    const { ETag = '' } = await this.#send((abortSignal) =>
+      this.#client.send(
+        new PutObjectCommand({
+          ...this.#target,
+          Body: body,
+          ContentMD5: createHash('md5').update(body).digest('base64'),
+          ContentType: this.#options.contentType,
+        }),
+        { abortSignal },
+      ),
+    );
+    return ETag;
+  }
+
+  async #create(): Promise<string> {
+    const { UploadId } = await this.#send((abortSignal) =>
+      this.#client.send(new CreateMultipartUploadCommand({ ...this.#target, ContentType: this.#options.contentType }), {
+        abortSignal,
+      }),
+    );
+    if (!UploadId) throw new ObjectError('failed', `${this.#what}: The store does not take uploads in parts.`);
+    return UploadId;
+  }
+
+  async #complete(): Promise<string> {
+    this.#signal.throwIfAborted();
+    const MultipartUpload = { Parts: this.#parts.map(({ PartNumber, ETag }) => ({ PartNumber, ETag })) };
+    const command = new CompleteMultipartUploadCommand({ ...this.#target, UploadId: this.#id ?? '', MultipartUpload });
+    try {
+      const { ETag = '' } = await this.#client.send(command, { abortSignal: this.#signal });
+      return ETag;
+    } catch (error) {
+      const known = s3Error(error, this.#what);
+      if (known.kind !== 'transient' || !(await this.#isThere())) throw known;
+      return this.#etag();
+    }
+  }
+
+  /** Whether our object is there although the answer that says so got lost: by the ETag that S3 makes of the parts. */
+  async #isThere(): Promise<boolean> {
+    try {
+      const { ETag } = await this.#client.send(new HeadObjectCommand(this.#target), { abortSignal: this.#signal });
+      return ETag === this.#etag();
+    } catch {
+      return false;
+    }
+  }
+
+  #etag(): string {
+    const hash = createHash('md5');
+    for (const { md5 } of this.#parts) hash.update(md5);
+    return `"${hash.digest('hex')}-${this.#parts.length}"`;
+  }
+
+  /** Repeats what was stuck or damaged on its way: to begin a large object anew for that would cost too much. */
+  async #send<T>(work: (signal: AbortSignal) => Promise<T>): Promise<T> {
+    for (let triesLeft = triesPerPiece - 1; ; triesLeft--) {
+      try {
+        this.#signal.throwIfAborted();
+        return await work(this.#signal);
+      } catch (error) {
+        const onItsWay = /^(IdleTimeoutError|BadDigest|XAmzContentSHA256Mismatch|IncompleteBody)$/.test(codeOf(error));
+        if (!onItsWay || triesLeft === 0) throw s3Error(error, this.#what);
+      }
+    }
+  }
+}
+
+function grown(part: Buffer, mostBytes: number): Buffer {
+  const larger = Buffer.allocUnsafeSlow(Math.min(mostBytes, Math.max(part.length * 4, 64 * 1024)));
+  larger.set(part);
+  return larger;
+}
