@@ -93,7 +93,11 @@ interface Child {
 }
 
 /** Another process that opens the data directory, and closes it when told. */
-function openElsewhere(dir: string, purpose: 'serve' | 'tool', home = project, uid?: number): Child {
+function openElsewhere(
+  dir: string,
+  purpose: 'serve' | 'tool',
+  { home = project, uid, under = [] }: { home?: string; uid?: number; under?: string[] } = {},
+): Child {
   const script = `
     import { openEmbedded } from ${JSON.stringify(new URL('src/db/embedded.ts', `file://${home}`).href)};
     const say = (value) => process.stdout.write(JSON.stringify(value) + '\\n');
@@ -109,7 +113,8 @@ function openElsewhere(dir: string, purpose: 'serve' | 'tool', home = project, u
       say({ error: error.name, message: error.message });
       process.exit(1);
     }`;
-  const child = spawn(process.execPath, ['--import', 'tsx', '--input-type=module', '-e', script], {
+  const [program = '', ...args] = [...under, process.execPath, '--import', 'tsx', '--input-type=module', '-e', script];
+  const child = spawn(program, args, {
     cwd: project,
     stdio: ['pipe', 'pipe', 'inherit'],
     ...(uid !== undefined && { uid, gid: uid }),
@@ -166,6 +171,9 @@ describe('one process', () => {
     });
     expect((await stat(join(dir, 'postgres'))).mode & 0o777).toBe(0o700);
     expect((await stat(join(dir, 'postgres.log'))).mode & 0o777).toBe(0o600);
+    // A session of its own: Ctrl-C in the terminal does not reach it.
+    const { stdout } = await promisify(execFile)('ps', ['-o', 'sess=', '-p', String(server.pid)]);
+    if (isLinux) expect(Number(stdout)).toBe(server.pid);
   });
 
   test('what was written is there after a stop and a start', async () => {
@@ -452,7 +460,7 @@ describe('users and permissions', () => {
     const parent = await mkdtemp(join(tmpdir(), 'open-'));
     await chmod(parent, 0o755);
     const dir = await dataDir('data', parent);
-    const child = openElsewhere(dir, 'serve', home);
+    const child = openElsewhere(dir, 'serve', { home });
     expect(await child.next()).toMatchObject({ started: true });
     expect((await readdir(dir)).filter((name) => name.startsWith('study-data-service-postgresql-'))).toHaveLength(1);
     await child.close();
@@ -473,7 +481,7 @@ describe('users and permissions', () => {
     );
     if (!before) cleanup.push(() => rm(copy, { recursive: true, force: true }));
     const dir = await dataDir('data', home);
-    const child = openElsewhere(dir, 'serve', home);
+    const child = openElsewhere(dir, 'serve', { home });
     expect(await child.next()).toMatchObject({ started: true });
     await child.close();
   });
@@ -482,7 +490,7 @@ describe('users and permissions', () => {
     const home = await projectCopy(0o755);
     const dir = await dataDir();
     for (const path of [dir, dirname(dir)]) await chown(path, daemon, daemon);
-    const child = openElsewhere(dir, 'serve', home, daemon);
+    const child = openElsewhere(dir, 'serve', { home, uid: daemon });
     const running = await child.next();
     expect(running).toMatchObject({ started: true });
     expect((await stat(join(dir, 'postgres'))).uid).toBe(daemon);
@@ -494,15 +502,30 @@ describe('users and permissions', () => {
     const alone = await open(dir, 'tool');
     expect(alone.started).toBe(true);
     await alone.close();
-    const again = openElsewhere(dir, 'serve', home, daemon);
+    const again = openElsewhere(dir, 'serve', { home, uid: daemon });
     expect(await again.next()).toMatchObject({ started: true });
     await again.close();
   });
 
+  test.runIf(isRoot && isLinux)(
+    'root without CAP_SYS_PTRACE, as in a container, adopts a server and stops it',
+    async () => {
+      const dir = await dirWithCluster();
+      const under = ['setpriv', '--bounding-set=-sys_ptrace', '--inh-caps=-sys_ptrace'];
+      const killed = openElsewhere(dir, 'serve', { under });
+      const { pid } = await killed.next();
+      await killed.kill();
+      const child = openElsewhere(dir, 'serve', { under });
+      expect(await child.next()).toMatchObject({ pid, started: false });
+      await child.close();
+      expect(await isServer(pid, join(dir, 'postgres'))).toBe(false);
+    },
+  );
+
   test.runIf(isRoot)("an ordinary user is told that the cluster is another's", async () => {
     const dir = await dirWithCluster();
     for (const path of [dir, dirname(dir)]) await chmod(path, 0o755);
-    const child = openElsewhere(dir, 'serve', project, daemon);
+    const child = openElsewhere(dir, 'serve', { uid: daemon });
     expect((await child.next()).message).toMatch(/belongs to another user/);
   });
 

@@ -47,9 +47,13 @@ export class DataDirectoryInUse extends Error {
 const startTimeoutMs = 60_000;
 /** A dead server's remains may take a moment to go: its processes end when they see that it is gone. */
 const remainsMs = 5_000;
+/** What has not gone by itself then, is helped. */
+const patienceMs = 1_000;
 /** A killed `sds serve` is seen by its server within milliseconds; who holds the lock longer is alive. */
 const lockTimeoutMs = 2_000;
 const pollMs = 5;
+/** Between starts of a server that remains hinder. */
+const retryMs = 100;
 /** Between attempts to get a lost server back. */
 const reviveMs = 1_000;
 
@@ -143,19 +147,20 @@ async function attach(
       } catch (error) {
         // It was stopped by the one who used it last, or is not yet, or no longer, up.
         if (!isUnavailable(error) && !isLockTimeout(error)) throw error;
-        progress.fault = error;
+        progress.fault = error as Error;
+        if (progress.launched?.ended) progress.launched = null;
         await sleep(pollMs, undefined, { signal });
       }
     }
   } catch (error) {
     if (given?.aborted) {
       const { launched } = progress;
-      if (launched && !launched.ended) await stop(launched.pid, data, AbortSignal.timeout(startTimeoutMs));
+      if (launched && !launched.ended) await stop(launched.pid, data);
       throw given.reason;
     }
     if (!timeout.aborted) throw error;
     // Not stopped: recovery from a crash may need more time, and would begin anew.
-    const tail = (await progress.launched?.logTail()) ?? (progress.fault as Error | null)?.message ?? '';
+    const tail = (await progress.launched?.logTail()) ?? progress.fault?.message ?? '';
     const message = `The embedded PostgreSQL in ${data} was not ready within ${startTimeoutMs / 1000} s; try again. ${tail}`;
     throw new Error(message.trim(), { cause: progress.fault ?? error });
   } finally {
@@ -163,9 +168,11 @@ async function attach(
   }
 }
 
+/** How far a start has come, for the error that may end it. */
 interface Progress {
   launched: Launched | null;
-  fault: unknown;
+  /** Why the last connection failed. */
+  fault: Error | null;
 }
 
 /** Finds the server of the cluster, or starts it, and waits until it is ready. */
@@ -180,19 +187,9 @@ async function run(dir: string, data: string, progress: Progress, signal: AbortS
     if (up && file?.status === 'ready') return file;
     if (!up && (!progress.launched || progress.launched.ended)) {
       if (progress.launched) {
-        const { ended, logTail } = progress.launched;
-        const tail = await logTail();
-        // Said of a lock file or shared memory of another process, which we know to be dead or just starting.
-        const blocked = /FATAL: .*(lock file|shared memory block .* in use)/.test(tail);
         blockedSince ??= Date.now();
-        const blockedMs = Date.now() - blockedSince;
-        if (!blocked || blockedMs > remainsMs) {
-          throw new Error(`The embedded PostgreSQL does not start (${ended}): ${tail || 'it logged nothing'}`);
-        }
-        // Written by a server that was killed in the middle of it; PostgreSQL leaves such a file to the administrator.
-        if (file?.pid === 0 && blockedMs > remainsMs / 5) await rm(join(data, 'postmaster.pid'), { force: true });
-        if (blockedMs > remainsMs / 5) await endOrphans(data);
-        await sleep(100, undefined, { signal });
+        await clearRemains(progress.launched, data, Date.now() - blockedSince);
+        await sleep(retryMs, undefined, { signal });
       }
       if (!setup) {
         const binaries = await findBinaries(dir, runAs);
@@ -203,6 +200,19 @@ async function run(dir: string, data: string, progress: Progress, signal: AbortS
     }
     await sleep(pollMs, undefined, { signal });
   }
+}
+
+/** After a start that failed because of what a dead server left; another reason is an error. */
+async function clearRemains({ ended, logTail }: Launched, data: string, blockedMs: number): Promise<void> {
+  const tail = await logTail();
+  const blocked = /FATAL: .*(lock file|shared memory block .* in use)/.test(tail);
+  if (!blocked || blockedMs > remainsMs) {
+    throw new Error(`The embedded PostgreSQL does not start (${ended}): ${tail || 'it logged nothing'}`);
+  }
+  if (blockedMs < patienceMs) return;
+  await endOrphans(data);
+  // Cut short when its server was killed; PostgreSQL leaves such a file to the administrator.
+  if ((await readPidFile(data))?.pid === 0) await rm(join(data, 'postmaster.pid'), { force: true });
 }
 
 function urlOf(file: PidFile): string {
@@ -261,7 +271,7 @@ async function release({ client, file }: Attached, data: string): Promise<void> 
       lock.class,
       lock.use,
     ]);
-    if (rows[0]?.last) await stop(file.pid, data, AbortSignal.timeout(startTimeoutMs));
+    if (rows[0]?.last) await stop(file.pid, data);
   } catch (error) {
     if (!isUnavailable(error)) throw error; // the server is gone already
   } finally {

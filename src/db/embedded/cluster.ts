@@ -90,13 +90,14 @@ async function makeCluster(data: string, binaries: Binaries, runAs: RunAs, signa
     // Built-in C.UTF-8: order by code point, upper and lower case of all scripts, the same on every system for ever.
     const locale = ['--encoding=UTF8', '--locale=C', '--locale-provider=builtin', '--builtin-locale=C.UTF-8'];
     const access = ['--auth-local=trust', '--auth-host=reject', `--username=${owner}`];
-    const { code, output } = await run(
+    const { code, errors } = await run(
       binaries.initdb,
       ['-D', path, ...locale, ...access, '--no-instructions'],
       options,
       signal,
     );
-    if (code !== 0) throw new Error(`initdb failed (${code}): ${output.trim().slice(-2000)}`);
+    if (code !== 0)
+      throw new Error(`The embedded PostgreSQL cannot make its cluster (initdb: ${code}): ${errors.trim()}`);
     await rename(sibling, data).catch((error: NodeJS.ErrnoException) => {
       if (error.code !== 'ENOTEMPTY' && error.code !== 'EEXIST') throw error; // else another process was faster
     });
@@ -107,12 +108,14 @@ async function makeCluster(data: string, binaries: Binaries, runAs: RunAs, signa
 }
 
 async function run(file: string, args: string[], options: SpawnOptions, signal: AbortSignal) {
-  const child = spawn(file, args, { ...options, signal, stdio: ['ignore', 'pipe', 'pipe'] });
-  let output = '';
-  for (const stream of [child.stdout, child.stderr]) stream?.on('data', (chunk: Buffer) => (output += chunk));
-  return new Promise<{ code: number | string | null; output: string }>((resolve, reject) => {
+  const child = spawn(file, args, { ...options, signal, stdio: ['ignore', 'ignore', 'pipe'] });
+  let errors = '';
+  child.stderr?.on('data', (chunk: Buffer) => {
+    errors += chunk;
+  });
+  return new Promise<{ code: number | string | null; errors: string }>((resolve, reject) => {
     child.once('error', (cause) => reject(signal.aborted ? cause : cannotRun(file, cause)));
-    child.once('close', (code, killed) => resolve({ code: code ?? killed, output }));
+    child.once('close', (code, killed) => resolve({ code: code ?? killed, errors }));
   });
 }
 

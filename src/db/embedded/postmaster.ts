@@ -22,6 +22,9 @@ const logBytes = 10 * 1024 * 1024;
 /** What is looked up again while a server starts or stops: starting takes about 50 ms. */
 const pollMs = 5;
 
+/** Stopping takes 20 ms, and longer only where much waits to be written. */
+const stopTimeoutMs = 60_000;
+
 export async function readPidFile(data: string): Promise<PidFile | null> {
   const text = await readFile(join(data, 'postmaster.pid'), 'utf8').catch((error: NodeJS.ErrnoException) => {
     if (error.code === 'ENOENT') return null;
@@ -35,24 +38,34 @@ export async function readPidFile(data: string): Promise<PidFile | null> {
 
 /**
  * Whether process `pid` is a server at work in `data`: not a zombie, nor a foreign process that got the id of a dead one.
- * A server's working directory is its cluster; Linux tells it to the same user and to root.
+ * A server's working directory is its cluster; Linux tells it to the same user, and to root unless it lacks
+ * CAP_SYS_PTRACE (in a container). Its command line, which anybody may read, names the cluster too.
  */
 export async function isServer(pid: number, data: string): Promise<boolean> {
   if (pid <= 0 || !isAlive(pid)) return false;
   if (process.platform === 'linux') {
+    if (!(await commandLine(pid)).includes('postgres')) return false;
     try {
-      const [cwd, cluster, name] = await Promise.all([
-        stat(`/proc/${pid}/cwd`),
-        stat(data),
-        readFile(`/proc/${pid}/comm`, 'utf8'),
-      ]);
-      return cwd.ino === cluster.ino && cwd.dev === cluster.dev && name.startsWith('postgres');
-    } catch {
-      return false;
+      const [cwd, cluster] = await Promise.all([stat(`/proc/${pid}/cwd`), stat(data)]);
+      return cwd.ino === cluster.ino && cwd.dev === cluster.dev;
+    } catch (error) {
+      const denied = (error as NodeJS.ErrnoException).code === 'EACCES';
+      return denied && (await commandLine(pid)).includes(await clusterName(data));
     }
   }
   const ps = await promisify(execFile)('ps', ['-o', 'stat=,comm=', '-p', String(pid)]).catch(() => ({ stdout: '' }));
   return /^[^Z\s]\S*\s.*postgres/.test(ps.stdout);
+}
+
+/** Empty for a zombie. */
+function commandLine(pid: number): Promise<string> {
+  return readFile(`/proc/${pid}/cmdline`, 'utf8').catch(() => '');
+}
+
+/** Shown in the command line of the server and the titles of its processes; the numbers stand for the directory. */
+async function clusterName(data: string): Promise<string> {
+  const { dev, ino } = await stat(data);
+  return `sds/${dev}/${ino}`;
 }
 
 /** Whether something listens at the socket, be it in another container, where no process id tells. */
@@ -103,7 +116,7 @@ export async function launch({ dir, data, sockets, binaries, runAs, stale }: Lau
     if (runAs) await log.chown(runAs.uid, runAs.gid);
     const start = (await log.stat()).size;
     // Its own session: Ctrl-C in the terminal is for this process, which stops the server when it is done with it.
-    const child = spawn(binaries.postgres, ['-D', path, ...settings(sockets)], {
+    const child = spawn(binaries.postgres, ['-D', path, ...settings(sockets, await clusterName(data))], {
       ...options,
       // Of a process id in this variable PostgreSQL knows that it is no server, without our removing any lock of its.
       env: { ...options.env, ...(stale && { PG_GRANDPARENT_PID: String(stale) }) },
@@ -125,8 +138,9 @@ export async function launch({ dir, data, sockets, binaries, runAs, stale }: Lau
   }
 }
 
-function settings(sockets: string): string[] {
+function settings(sockets: string, name: string): string[] {
   const values: Record<string, string> = {
+    cluster_name: name,
     listen_addresses: '',
     unix_socket_directories: `"${sockets}"`, // a list: quoted, a comma in the path is one
     unix_socket_permissions: '0700',
@@ -165,10 +179,18 @@ async function readTail(path: string, start: number): Promise<string> {
 }
 
 /** Stops the server in an orderly way (a "fast shutdown", with a checkpoint) and waits until it is gone. */
-export async function stop(pid: number, data: string, signal: AbortSignal): Promise<void> {
+export async function stop(pid: number, data: string): Promise<void> {
   if (!(await isServer(pid, data))) return;
   process.kill(pid, 'SIGINT');
-  while (await isServer(pid, data)) await sleep(pollMs, undefined, { signal });
+  const start = Date.now();
+  while (await isServer(pid, data)) {
+    if (Date.now() - start > stopTimeoutMs) {
+      throw new Error(
+        `The embedded PostgreSQL (process ${pid}) is not down after ${stopTimeoutMs / 1000} s, and goes on stopping.`,
+      );
+    }
+    await sleep(pollMs);
+  }
 }
 
 /** Ends what a killed server left behind: its processes, busy with a query, keep the next from starting. */
@@ -178,10 +200,15 @@ export async function endOrphans(data: string): Promise<void> {
   const orphans: number[] = [];
   for (const pid of pids) {
     if (!(await isServer(pid, data))) continue;
-    const title = await readFile(`/proc/${pid}/cmdline`, 'utf8').catch(() => '');
     // The server itself has its command line, its children have a title; while it lives they are no orphans.
-    if (!title.startsWith('postgres: ')) return;
+    if (!(await commandLine(pid)).startsWith('postgres: ')) return;
     orphans.push(pid);
   }
-  for (const pid of orphans) if (isAlive(pid)) process.kill(pid, 'SIGKILL');
+  for (const pid of orphans) {
+    try {
+      process.kill(pid, 'SIGKILL');
+    } catch {
+      // it has ended by itself
+    }
+  }
 }
