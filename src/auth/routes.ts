@@ -90,7 +90,8 @@ function tokenEndpoint(
       const fault = toOAuthError(error);
       count(fault.code);
       log(request, fault);
-      const body = { error: fault.code, error_description: fault.message };
+      // RFC 6749 §5.2 has a description without quotes, backslashes and all that is not ASCII.
+      const body = { error: fault.code, error_description: fault.message.replace(/[^ !#-[\]-~]/g, "'") };
       return reply.code(fault.status).headers(noStore).headers(fault.headers).send(body);
     });
     for (const url of tokenPaths) {

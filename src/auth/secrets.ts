@@ -1,7 +1,7 @@
 import { createHmac, randomBytes, type ScryptOptions, scrypt, timingSafeEqual } from 'node:crypto';
 import { Recent } from './recent.ts';
 
-/** A slow hash: 32 MiB and about 50 ms of one core a guess. Kept in each hash, so they can be raised later. */
+/** A slow hash: 32 MiB and 50 to 90 ms of one core a guess. The cost is kept in each hash, so it can be raised later. */
 const cost = { N: 2 ** 15, r: 8, p: 1 };
 const hashBytes = 32;
 const saltBytes = 16;
@@ -43,8 +43,8 @@ export class TooManyGuesses extends Error {
 
 /** Two at once leave the other two of Node's four pool threads to files, names and signatures. */
 const concurrency = 2;
-/** 64 × 50 ms / 2 = 1.6 s: who would have to wait longer is sent away. */
-const maxWaiting = 64;
+/** 32 × 90 ms / 2 = 1.4 s: who would have to wait longer is sent away. */
+const maxWaiting = 32;
 /** As many clients get tokens without a slow hash each time; some 200 bytes each. */
 const provenSecrets = 10_000;
 

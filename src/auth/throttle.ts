@@ -13,10 +13,10 @@ interface Limit {
 
 /**
  * One client from one address. 10: a person who mistypes, a deployment that tries an old secret, do not notice it. Then
- * 1, 2, 4 … s, so that guessing comes down to one attempt a minute, the rate of forgetting; 5 min: whoever put the
+ * 1, 2, 4 … s, so that guessing comes down to one attempt a minute, the rate of forgetting; 1 min: whoever put the
  * secret right gets in without help.
  */
-const perClient: Limit = { free: 10, leakMs: 60_000, maxDelayMs: 300_000 };
+const perClient: Limit = { free: 10, leakMs: 60_000, maxDelayMs: 60_000 };
 /**
  * Everything from one address, which may be a proxy before many clients. 100, and ten a minute forgotten: some clients
  * with a wrong secret, slowed down by the limit above, never add up to it; trying one secret on many ids does. 30 s:
