@@ -48,6 +48,11 @@ export const entries: Entry[] = [
     load: async () => (await import('./keys.ts')).rotate,
   },
   {
+    name: 'import send',
+    summary: 'Import a SEND study from its SAS transport files.',
+    load: async () => (await import('./import.ts')).importSend,
+  },
+  {
     name: 'studies purge',
     summary: 'Take away what deleted studies have left behind.',
     load: async () => (await import('./studies.ts')).purge,

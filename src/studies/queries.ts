@@ -190,7 +190,8 @@ export async function listRecords(
   const filtered = conditions.length > 1;
   const { text, page } = pageSql({
     members: memberList(kind),
-    from: `${kind.collection} r ${parentJoins(kind, 'planned')}`,
+    table: kind.collection,
+    joins: parentJoins(kind, 'fenced'),
     where,
     total: filtered ? `select count(*) from ${kind.collection} r where ${where}` : countedTotal(kind),
     sort: kind.sorts[request.page.sort] ?? [],

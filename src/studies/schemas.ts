@@ -97,7 +97,14 @@ export const Study = titled('Study', {
 
 export const Subject = titled('Subject', { subjectId, studyId, name: subjectName, attributes: Attributes, ...managed });
 
-export const Organ = titled('Organ', { organId, studyId, subjectId, name: organName, attributes: Attributes, ...managed });
+export const Organ = titled('Organ', {
+  organId,
+  studyId,
+  subjectId,
+  name: organName,
+  attributes: Attributes,
+  ...managed,
+});
 
 export const Slide = titled('Slide', {
   slideId,
