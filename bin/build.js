@@ -38,8 +38,11 @@ function build() {
   try {
     // Types are for `npm run typecheck` to check; without them the build takes a fifth of the time.
     const options = ['-p', join(root, 'tsconfig.build.json'), '--outDir', draft, '--noCheck'];
-    const { status, stdout, stderr, error } = spawnSync(process.execPath, [compiler, ...options], { encoding: 'utf8' });
-    if (status !== 0) throw new Error(`The build failed.\n${error?.message ?? stdout + stderr}`);
+    const { status, stdout, stderr, error } = spawnSync(process.execPath, [compiler, ...options], {
+      cwd: root,
+      encoding: 'utf8',
+    });
+    if (status !== 0) throw new Error(`The build failed.\n${error?.message ?? (stdout + stderr).trim()}`);
     // Dated by its start: what is changed during the build makes the next one.
     utimesSync(join(draft, mark), start, start);
     const files = filesOf(draft);
