@@ -17,6 +17,16 @@ export interface EgressRules {
   allowedOrigins: readonly string[];
 }
 
+/** What every cloud store is opened with. */
+export interface CloudAccess {
+  /** Origins that the administrator opened (`SDS_CLOUD_ENDPOINTS`). */
+  allowedOrigins: readonly string[];
+  /** Milliseconds without progress after which a call fails as `transient`. Default 30,000. */
+  idleTimeoutMs?: number;
+  /** Name look-up, for tests. */
+  lookup?: LookupFunction;
+}
+
 /** A connection that the rules forbid. The message is fit for a user. */
 export class EgressRefused extends Error {
   readonly code = 'EGRESS_REFUSED';
