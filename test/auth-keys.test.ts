@@ -125,6 +125,15 @@ test('private keys are stored encrypted, and under another master key after re-e
   expect((await authenticate(b, `Bearer ${await tokenOf(a, client)}`)).clientId).toBe(client.clientId);
 });
 
+test('a node that still has the old master key verifies tokens by keys under the new one', async () => {
+  const a = await node();
+  const next = randomBytes(32);
+  await reencryptKeys(database.pool, masterKey, next);
+  await rotateKeys(database.pool, next);
+  const b = await node({ masterKey: next });
+  expect((await authenticate(a, `Bearer ${await tokenOf(b, client)}`)).clientId).toBe(client.clientId);
+});
+
 test('a node with another master key does not start, and says which key it needs', async () => {
   await node();
   const options = { db: database.pool, issuer: 'urn:test', tokenTtlS: 60 };

@@ -1,4 +1,4 @@
-import { exportJWK, exportPKCS8, generateKeyPair, SignJWT } from 'jose';
+import { type CryptoKey, exportJWK, exportPKCS8, generateKeyPair, SignJWT } from 'jose';
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';
 import { createClient, disableClient, enableClient, type NewSecret, setScopes } from '../src/auth/clients.ts';
 import { scopeNames } from '../src/auth/scopes.ts';

@@ -143,7 +143,11 @@ async function discover(issuer: string, closing: AbortSignal): Promise<{ issuer:
   const { origin, pathname } = new URL(base);
   const openId = new URL(`${base}/.well-known/openid-configuration`);
   const oauth = new URL(`${origin}/.well-known/oauth-authorization-server${pathname.replace(/\/$/, '')}`);
-  const document = await readJson(openId, closing).catch(() => readJson(oauth, closing));
+  const document = await readJson(openId, closing).catch((first: Error) =>
+    readJson(oauth, closing).catch((second: Error) => {
+      throw new AggregateError([first, second], `${first.message} ${second.message}`);
+    }),
+  );
   const { issuer: named, jwks_uri: keysUri } = document;
   // A slash at the end is all that may differ: some issuers have one that nobody writes into a configuration.
   if (typeof named !== 'string' || named.replace(/\/$/, '') !== base) {

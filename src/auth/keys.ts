@@ -123,9 +123,12 @@ export interface Signer {
 }
 
 interface Loaded {
-  rows: KeyRow[];
+  /** When the reading began, by the monotonic clock. */
+  readAt: number;
+  publicJwks: JWK[];
   verifiers: Map<string, Verifier>;
-  signer: Signer;
+  /** A fault where it cannot be decrypted, which does not hinder a node from verifying. */
+  signer: Signer | Error;
 }
 
 export interface KeyringOptions {
@@ -142,7 +145,7 @@ export class Keyring {
   readonly #options: KeyringOptions;
   readonly #closing = new AbortController();
   #loaded: Loaded | null = null;
-  /** When the last reading began, by the monotonic clock. */
+  /** When the last attempt to read began. */
   #startedAt = Number.NEGATIVE_INFINITY;
   #loading: Promise<Loaded> | null = null;
   #next: Promise<Loaded> | null = null;
@@ -153,7 +156,9 @@ export class Keyring {
 
   /** The key to sign with, made where there is none yet. */
   async signer(): Promise<Signer> {
-    return (await this.#current(signerMs)).signer;
+    const { signer } = await this.#current();
+    if (signer instanceof Error) throw signer;
+    return signer;
   }
 
   /** The key of that id; where it or the issuer is not known yet, after a look into the database. */
@@ -163,25 +168,26 @@ export class Keyring {
       return found && (issuer === undefined || found.issuers.includes(issuer)) ? found : null;
     };
     if (!isId(keyId)) return null;
-    const found = this.#loaded && find(this.#loaded);
+    const loaded = this.#loaded;
+    const found = loaded && find(loaded);
     if (!found) return find(await this.#reload());
     // The keys at hand will do; whoever cannot do with them meets the fault.
-    if (performance.now() - this.#startedAt > verifierMs) this.#load().catch(() => {});
+    if (performance.now() - loaded.readAt > verifierMs) this.#load().catch(() => {});
     return found;
   }
 
   /** The public keys by which live tokens may be signed, newest first (RFC 7517). */
   async publicKeys(): Promise<JWK[]> {
-    return (await this.#current(signerMs)).rows.map((row) => row.publicJwk);
+    return (await this.#current()).publicJwks;
   }
 
   close(): void {
     this.#closing.abort();
   }
 
-  async #current(maxAgeMs: number): Promise<Loaded> {
-    if (this.#loaded && performance.now() - this.#startedAt < maxAgeMs) return this.#loaded;
-    return this.#load();
+  async #current(): Promise<Loaded> {
+    const young = this.#loaded && performance.now() - this.#loaded.readAt < signerMs;
+    return young ? (this.#loaded as Loaded) : this.#load();
   }
 
   /**
@@ -216,6 +222,7 @@ export class Keyring {
   }
 
   async #read(): Promise<Loaded> {
+    const readAt = performance.now();
     let rows = await this.#rows();
     let row = rows.find(({ inUse }) => inUse);
     if (!row) {
@@ -230,7 +237,8 @@ export class Keyring {
       const key = this.#loaded?.verifiers.get(keyId)?.key ?? ((await importJWK(publicJwk, algorithm)) as CryptoKey);
       verifiers.set(keyId, { key, issuers });
     }
-    return { rows, verifiers, signer: await this.#signerOf(row) };
+    const signer = await this.#signerOf(row).catch((fault: Error) => fault);
+    return { readAt, publicJwks: rows.map(({ publicJwk }) => publicJwk), verifiers, signer };
   }
 
   async #rows(): Promise<KeyRow[]> {
@@ -270,7 +278,7 @@ export class Keyring {
   /** The key at hand serves on where it is the one in use, whatever master key it is encrypted by now. */
   async #signerOf(row: KeyRow): Promise<Signer> {
     const known = this.#loaded?.signer;
-    if (known?.keyId === row.keyId) return known;
+    if (known && 'keyId' in known && known.keyId === row.keyId) return known;
     const { bytes } = row;
     if (!bytes) throw new Error(`The key ${row.keyId} that signs access tokens has no private half.`);
     const pkcs8 = unsealKey(this.#options.masterKey, { ...row, bytes }).toString();

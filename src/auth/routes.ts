@@ -160,8 +160,10 @@ async function identify(
       headers: { 'Retry-After': String(waitS) },
     });
   }
+  let known: string | null = null;
   for (const candidate of candidates) {
     const login = await readLogin(db, candidate.clientId);
+    if (login) known = candidate.clientId;
     if (!(await secrets.matches(candidate.clientSecret, login?.secretHash ?? null)) || !login) continue;
     throttle.succeeded(clientId, request.ip);
     if (!login.disabled) return { clientId: candidate.clientId, login };
@@ -170,8 +172,7 @@ async function identify(
   }
   throttle.failed(clientId, request.ip);
   // An id that does not exist stays out of the log: it may be a secret, put into the wrong field.
-  const known = (await readLogin(db, clientId)) !== null;
-  request.log.warn({ clientId: known ? clientId : null, address: request.ip }, 'wrong client id or secret');
+  request.log.warn({ clientId: known, address: request.ip }, 'wrong client id or secret');
   throw invalidClient('The client does not exist, or its secret is wrong.', basic);
 }
 
