@@ -1,3 +1,4 @@
+import { Clock, ISO_BYTES, int32, integer } from './binary.ts';
 import type { CellWriter } from './cells.ts';
 import type { RowSource } from './rows.ts';
 
@@ -49,9 +50,6 @@ const SIGNATURE = Buffer.from('PGCOPY\n\xff\r\n\0', 'latin1');
 const HEADER_BYTES = SIGNATURE.length + 8;
 /** More than the longest number that JSON.stringify writes (25); longer ones are read and written anew. */
 const LITERAL_BYTES = 32;
-/** PostgreSQL counts time from the start of 2000, in microseconds. */
-const EPOCH_MS = Date.UTC(2000);
-
 /** An attribute key as it stands in the JSON, with the one that followed it last: rows of a study look alike. */
 interface Key {
   bytes: Uint8Array;
@@ -73,9 +71,7 @@ export class CopyRows implements RowSource {
   readonly #found: Int32Array;
   readonly #keys = new Map<string, Key>();
   readonly #first: Key = { bytes: new Uint8Array(), column: -1, next: null };
-  readonly #time = Buffer.from('YYYY-MM-DDTHH:MM:SS.mmmZ');
-  #ms = Number.NaN;
-  #day = Number.NaN;
+  readonly #clock = new Clock();
   #rest: string[] = [];
   #count = 0;
   #ascending = true;
@@ -308,52 +304,16 @@ export class CopyRows implements RowSource {
         cells.number(column, bytes.readDoubleBE(start));
         break;
       case TIMESTAMP:
-        cells.utf8(column, this.#timestamp(start), 0, this.#time.length);
+        cells.utf8(column, this.#clock.iso(integer(bytes, start, end)), 0, ISO_BYTES);
         break;
       case REST:
         cells.text(column, `{${this.#rest.join(',')}}`);
         break;
     }
   }
-
-  #timestamp(start: number): Buffer {
-    const ms = EPOCH_MS + Math.floor(integer(this.#bytes, start, start + 8) / 1000);
-    const time = this.#time;
-    if (ms === this.#ms) return time;
-    this.#ms = ms;
-    const day = Math.floor(ms / 86_400_000);
-    if (day !== this.#day) {
-      time.write(new Date(ms).toISOString());
-      this.#day = day;
-    }
-    let rest = ms - day * 86_400_000;
-    for (let i = 22; i >= 11; i--) {
-      if (i === 19 || i === 16 || i === 13) continue;
-      const base = i === 17 || i === 14 ? 6 : i === 11 ? 3 : 10;
-      time[i] = 0x30 + (rest % base);
-      rest = Math.floor(rest / base);
-    }
-    return time;
-  }
 }
 
 function matches(bytes: Uint8Array, at: number, key: Uint8Array): boolean {
   for (let i = 0; i < key.length; i++) if (bytes[at + i] !== key[i]) return false;
   return bytes[at + key.length] === QUOTE;
-}
-
-function int32(bytes: Uint8Array, at: number): number {
-  return (
-    ((bytes[at] as number) << 24) |
-    ((bytes[at + 1] as number) << 16) |
-    ((bytes[at + 2] as number) << 8) |
-    (bytes[at + 3] as number)
-  );
-}
-
-/** An integer of 2, 4 or 8 bytes; of 8 bytes as the nearest double. */
-function integer(bytes: Buffer, start: number, end: number): number {
-  if (end - start === 2) return bytes.readInt16BE(start);
-  const high = int32(bytes, start);
-  return end - start === 4 ? high : high * 0x1_0000_0000 + (int32(bytes, start + 4) >>> 0);
 }

@@ -3,8 +3,19 @@ import { pipeline } from 'node:stream/promises';
 import { type Cell, CellWriter } from './cells.ts';
 import { columnLetters } from './columns.ts';
 import { type CopyField, CopyRows } from './copy.ts';
+import {
+  type Column,
+  contentTypes,
+  type Part,
+  PROPERTIES,
+  ROOT_RELATIONS,
+  relations,
+  STYLES,
+  sheetEnd,
+  sheetStart,
+  workbookXml,
+} from './parts.ts';
 import { arrayRows, type RowSource } from './rows.ts';
-import { xmlText } from './text.ts';
 import { Zip } from './zip.ts';
 
 /** Most rows below the header row: Excel's 1,048,576 less one (decisions §4). */
@@ -12,26 +23,17 @@ export const MAX_ROWS = 1_048_575;
 /** Most characters of a sheet's name. */
 const NAME_LENGTH = 31;
 
-export interface Column {
-  header: string;
-  /** In characters of the standard font. Default: what the header takes, 12 to 40. */
-  width?: number;
-}
+/** One sheet, before it is split by its number of rows. */
+export type Sheet = { name: string; columns: readonly Column[] } & SheetRows;
 
-export type Sheet = {
-  name: string;
-  columns: readonly Column[];
-} & (
-  | {
-      /** Rows, batch by batch, each with its cells in the order of the columns. */ rows: AsyncIterable<
-        readonly (readonly Cell[])[]
-      >;
-    }
-  | {
-      /** Output of `COPY … TO STDOUT (FORMAT binary)` with these fields. */ copy: AsyncIterable<Buffer>;
-      fields: readonly CopyField[];
-    }
-);
+/**
+ * The rows of a sheet: `rows`, batch by batch, each with its cells in the order of the columns; or `copy`, the
+ * output of `COPY … TO STDOUT (FORMAT binary)` with these fields, which takes half the time. Both are read only once
+ * the sheet's turn comes.
+ */
+type SheetRows =
+  | { rows: AsyncIterable<readonly (readonly Cell[])[]> }
+  | { copy: AsyncIterable<Buffer>; fields: readonly CopyField[] };
 
 export interface WorkbookOptions {
   /** Stops between rows. Whatever the rows are read from must heed it too, as a wait for them is not cut short. */
@@ -41,18 +43,6 @@ export interface WorkbookOptions {
   /** Rows of a sheet after which another begins. Default {@link MAX_ROWS}. */
   maxRows?: number;
 }
-
-interface Part {
-  name: string;
-  /** Absolute reference of header and rows, as a defined name wants it. */
-  range: string | null;
-}
-
-const XML = '<?xml version="1.0" encoding="UTF-8" standalone="yes"?>\n';
-const MAIN = 'http://schemas.openxmlformats.org/spreadsheetml/2006/main';
-const RELATIONS = 'http://schemas.openxmlformats.org/package/2006/relationships';
-const OFFICE = 'http://schemas.openxmlformats.org/officeDocument/2006/relationships';
-const TYPES = 'application/vnd.openxmlformats-officedocument.spreadsheetml';
 
 /**
  * The bytes of an XLSX workbook (ECMA-376), sheet by sheet in the order given, in constant memory: rows are read as
@@ -68,8 +58,10 @@ export async function* workbook(
   const zip = new Zip();
   const cells = new CellWriter();
   const parts: Part[] = [];
-  // The parts that name the sheets come last, as a sheet may turn into several.
-  yield await zip.file('_rels/.rels', relations([['officeDocument', 'xl/workbook.xml']]));
+  // The parts that name the sheets come last, as a sheet may turn into several. These names in this order are what
+  // file(1) and its like know a workbook by.
+  yield await zip.file('_rels/.rels', ROOT_RELATIONS);
+  yield await zip.file('docProps/app.xml', PROPERTIES);
   yield await zip.file('xl/styles.xml', STYLES);
   for await (const sheet of sheets) {
     const source = rowSource(sheet);
@@ -117,14 +109,7 @@ async function* worksheet(
   cells: CellWriter,
   { signal, onRows, maxRows = MAX_ROWS }: WorkbookOptions,
 ): AsyncGenerator<Buffer> {
-  const widths = columns.map(({ header, width = Math.min(Math.max(header.length + 4, 12), 40) }, i) => {
-    return `<col min="${i + 1}" max="${i + 1}" width="${width}" customWidth="1"/>`;
-  });
-  cells.beginSheet(
-    `${XML}<worksheet xmlns="${MAIN}"><sheetViews><sheetView${selected ? ' tabSelected="1"' : ''} workbookViewId="0">` +
-      '<pane ySplit="1" topLeftCell="A2" activePane="bottomLeft" state="frozen"/></sheetView></sheetViews>' +
-      `${widths.length > 0 ? `<cols>${widths.join('')}</cols>` : ''}<sheetData>`,
-  );
+  cells.beginSheet(sheetStart(columns, selected));
   cells.beginRow();
   for (const [i, column] of columns.entries()) cells.header(i, column.header);
   cells.endRow();
@@ -139,9 +124,8 @@ async function* worksheet(
     onRows?.(cells.row - before);
     yield* cells.full.splice(0);
   }
-  const last = columnLetters(columns.length - 1);
-  if (columns.length > 0) part.range = `$A$1:$${last}$${cells.row}`;
-  cells.markup(`</sheetData>${columns.length > 0 ? `<autoFilter ref="A1:${last}${cells.row}"/>` : ''}</worksheet>`);
+  if (columns.length > 0) part.range = `$A$1:$${columnLetters(columns.length - 1)}$${cells.row}`;
+  cells.markup(sheetEnd(part.range));
   cells.flush();
   yield* cells.full.splice(0);
 }
@@ -156,49 +140,3 @@ function sheetName(wanted: string, page: number, parts: readonly Part[]): string
     if (!taken.has(name.toLowerCase())) return name;
   }
 }
-
-function workbookXml(parts: readonly Part[]): string {
-  const sheets = parts.map(({ name }, i) => `<sheet name="${xmlText(name)}" sheetId="${i + 1}" r:id="rId${i + 1}"/>`);
-  // Excel itself keeps the filtered range under this hidden name, and LibreOffice looks for it.
-  const filters = parts.flatMap(({ name, range }, i) =>
-    range === null
-      ? []
-      : `<definedName name="_xlnm._FilterDatabase" localSheetId="${i}" hidden="1">'${xmlText(name.replaceAll("'", "''"))}'!${range}</definedName>`,
-  );
-  return (
-    `${XML}<workbook xmlns="${MAIN}" xmlns:r="${OFFICE}"><bookViews><workbookView/></bookViews>` +
-    `<sheets>${sheets.join('')}</sheets>` +
-    `${filters.length > 0 ? `<definedNames>${filters.join('')}</definedNames>` : ''}</workbook>`
-  );
-}
-
-function relations(targets: readonly [type: string, target: string][]): string {
-  const items = targets.map(
-    ([type, target], i) => `<Relationship Id="rId${i + 1}" Type="${OFFICE}/${type}" Target="${target}"/>`,
-  );
-  return `${XML}<Relationships xmlns="${RELATIONS}">${items.join('')}</Relationships>`;
-}
-
-function contentTypes(sheets: number): string {
-  const override = (part: string, type: string) => `<Override PartName="${part}" ContentType="${TYPES}.${type}+xml"/>`;
-  const worksheets = Array.from({ length: sheets }, (_, i) =>
-    override(`/xl/worksheets/sheet${i + 1}.xml`, 'worksheet'),
-  );
-  return (
-    `${XML}<Types xmlns="http://schemas.openxmlformats.org/package/2006/content-types">` +
-    '<Default Extension="rels" ContentType="application/vnd.openxmlformats-package.relationships+xml"/>' +
-    '<Default Extension="xml" ContentType="application/xml"/>' +
-    `${override('/xl/workbook.xml', 'sheet.main')}${override('/xl/styles.xml', 'styles')}${worksheets.join('')}</Types>`
-  );
-}
-
-/** Two formats: 0 is plain, 1 is bold (the header row). Excel repairs a file without both first fills. */
-const STYLES =
-  `${XML}<styleSheet xmlns="${MAIN}"><fonts count="2"><font><sz val="11"/><name val="Calibri"/></font>` +
-  '<font><b/><sz val="11"/><name val="Calibri"/></font></fonts>' +
-  '<fills count="2"><fill><patternFill patternType="none"/></fill><fill><patternFill patternType="gray125"/></fill></fills>' +
-  '<borders count="1"><border><left/><right/><top/><bottom/><diagonal/></border></borders>' +
-  '<cellStyleXfs count="1"><xf numFmtId="0" fontId="0" fillId="0" borderId="0"/></cellStyleXfs>' +
-  '<cellXfs count="2"><xf numFmtId="0" fontId="0" fillId="0" borderId="0" xfId="0"/>' +
-  '<xf numFmtId="0" fontId="1" fillId="0" borderId="0" xfId="0" applyFont="1"/></cellXfs>' +
-  '<cellStyles count="1"><cellStyle name="Normal" xfId="0" builtinId="0"/></cellStyles></styleSheet>';
