@@ -62,4 +62,9 @@ export const entries: Entry[] = [
     summary: 'Bring the database to the version of this release.',
     load: async () => (await import('./migrate.ts')).migrateCommand,
   },
+  {
+    name: 'demo',
+    summary: 'Generate a study, load, export, download and check it.',
+    load: async () => (await import('./demo.ts')).demo,
+  },
 ];
