@@ -3,6 +3,7 @@ import { decodeJwt, decodeProtectedHeader, jwtVerify } from 'jose';
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';
 import { createClient, disableClient, type NewSecret, rotateSecret } from '../src/auth/clients.ts';
 import { scopeNames } from '../src/auth/scopes.ts';
+import { hashSecret } from '../src/auth/secrets.ts';
 import { type AuthNode, requestToken, startNode, type TokenAnswer, useDatabase } from './auth-fixture.ts';
 
 const database = useDatabase();
@@ -77,7 +78,6 @@ describe('a token is given', () => {
     ['encoded as a form (RFC 6749 §2.3.1)', encodeURIComponent('se+cret/%=:')],
   ])('for a secret with special characters, sent %s', async (_how, secret) => {
     const { clientId } = await createClient(database.pool, { name: 'special', scopes: [] });
-    const { hashSecret } = await import('../src/auth/secrets.ts');
     await database.pool.query('update clients set secret_hash = $2 where client_id = $1', [
       clientId,
       await hashSecret('se+cret/%=:'),
@@ -209,10 +209,15 @@ describe('a token request is refused', () => {
     expect((await ask(fresh as NewSecret)).status).toBe(200);
   });
 
-  test('with another method as 405, by a problem', async () => {
-    for (const method of ['GET', 'HEAD', 'PUT', 'PATCH', 'DELETE']) {
-      const response = await fetch(`${node.url}/oauth/token`, { method });
-      expect([method, response.status, response.headers.get('allow')]).toEqual([method, 405, 'POST']);
+  test.each([
+    ['/oauth/token', ['GET', 'HEAD', 'PUT', 'PATCH', 'DELETE', 'OPTIONS'], 'POST'],
+    ['/api/v1/oauth/token', ['GET', 'HEAD', 'PUT', 'PATCH', 'DELETE', 'OPTIONS'], 'POST'],
+    ['/.well-known/jwks.json', ['POST', 'PUT', 'PATCH', 'DELETE', 'OPTIONS'], 'GET, HEAD'],
+    ['/.well-known/oauth-authorization-server', ['POST', 'PUT', 'PATCH', 'DELETE', 'OPTIONS'], 'GET, HEAD'],
+  ])('at %s by another method as 405, by a problem', async (path, methods, allow) => {
+    for (const method of methods) {
+      const response = await fetch(node.url + path, { method });
+      expect([method, response.status, response.headers.get('allow')]).toEqual([method, 405, allow]);
       expect(response.headers.get('content-type')).toMatch(/^application\/problem\+json/);
     }
   });

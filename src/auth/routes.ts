@@ -1,4 +1,4 @@
-import type { FastifyPluginAsync, FastifyRequest } from 'fastify';
+import type { FastifyInstance, FastifyPluginAsync, FastifyRequest } from 'fastify';
 import { type Db, isUnavailable } from '../db/database.ts';
 import { Problem } from '../lib/problem.ts';
 import { type ClientLogin, readLogin } from './clients.ts';
@@ -58,6 +58,9 @@ export function authRoutes(options: AuthRoutesOptions): FastifyPluginAsync {
         service_documentation: `${base}/docs`,
       };
     });
+    for (const url of ['/.well-known/jwks.json', '/.well-known/oauth-authorization-server']) {
+      refuseOtherMethods(app, url, ['GET', 'HEAD']);
+    }
   };
 }
 
@@ -102,15 +105,23 @@ function tokenEndpoint(
         reply.headers(noStore);
         return { access_token: token, token_type: 'Bearer', expires_in: expiresInS, scope };
       });
-      app.route({
-        method: ['GET', 'PUT', 'PATCH', 'DELETE'],
-        url,
-        handler: () => {
-          throw new Problem('method-not-allowed', 'Tokens are asked for by POST.', { headers: { Allow: 'POST' } });
-        },
-      });
+      refuseOtherMethods(app, url, ['POST']);
     }
   };
+}
+
+/** 405 for all other methods of a path, before anything of the request is looked at. */
+function refuseOtherMethods(app: FastifyInstance, url: string, allowed: string[]): void {
+  app.route({
+    method: ['GET', 'HEAD', 'POST', 'PUT', 'PATCH', 'DELETE', 'OPTIONS'].filter((one) => !allowed.includes(one)),
+    url,
+    exposeHeadRoute: false,
+    onRequest: (request, _reply, done) => {
+      const Allow = allowed.join(', ');
+      done(new Problem('method-not-allowed', `${request.method} is not among: ${Allow}.`, { headers: { Allow } }));
+    },
+    handler: () => {},
+  });
 }
 
 function toOAuthError(error: unknown): OAuthError {
