@@ -5,7 +5,8 @@ const MEMBERS = `r.event_id as "eventId", r.sequence,
   to_char(r.recorded_date, 'YYYY-MM-DD"T"HH24:MI:SS.MS"Z"') as "recordedDate", r.event, r.client_id as "clientId",
   r.operation, r.method, r.path, r.status, r.resource_type as "resourceType", r.resource_id as "resourceId",
   r.resource_ids as "resourceIds", r.study_id as "studyId", r.request_id as "requestId", d.reason, d.changes`;
-const FROM = 'audit_events r left join audit_details d using (event_id)';
+const DETAILS =
+  'left join lateral (select reason, changes from audit_details where event_id = r.event_id offset 0) d on true';
 
 /** Filters of the list, each with its condition over the parameter `$n` (decisions §3). */
 const CONDITIONS: Record<string, (at: string) => string> = {
@@ -19,7 +20,7 @@ const CONDITIONS: Record<string, (at: string) => string> = {
 
 /** One event as JSON text, or null. */
 export async function findEvent(db: Db, eventId: string): Promise<string | null> {
-  const text = `select row_to_json(q)::text as record from (select ${MEMBERS} from ${FROM} where r.event_id = $1) q`;
+  const text = `select row_to_json(q)::text as record from (select ${MEMBERS} from audit_events r ${DETAILS} where r.event_id = $1) q`;
   const { rows } = await db.query<{ record: string }>({ name: 'audit-find', text, values: [eventId] });
   return rows[0]?.record ?? null;
 }
@@ -34,7 +35,8 @@ export async function listEvents(db: Db, filters: Record<string, string>, page: 
   const where = conditions.join(' and ') || 'true';
   const { text } = pageSql({
     members: MEMBERS,
-    from: FROM,
+    table: 'audit_events',
+    joins: DETAILS,
     where,
     total: `select count(*) from audit_events r where ${where}`,
     sort: ['r.recorded_date'],

@@ -56,7 +56,12 @@ export class ReadBuffer {
         const plain = batch.filter(({ draft }) => draft.reason === null);
         const now = performance.now();
         const drafts = plain.map(({ draft }) => draft);
-        if (drafts.length > 0) await recordAll(this.#db, drafts, plain.map(({ at }) => now - at));
+        if (drafts.length > 0)
+          await recordAll(
+            this.#db,
+            drafts,
+            plain.map(({ at }) => now - at),
+          );
         // A reason on a read is rare: such events go one by one, with their details.
         for (const { draft } of batch) if (draft.reason !== null) await recordEvent(this.#db, draft);
       } catch (error) {

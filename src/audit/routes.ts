@@ -20,7 +20,9 @@ export const AuditEvent = Type.Object({
   method: Type.String({ description: 'HTTP method.' }),
   path: Type.String({ description: 'The path as called, without its query.' }),
   status: Nullable(Type.Integer({ description: 'HTTP status of the answer; null for what a job leaves.' })),
-  resourceType: Nullable(Type.String({ description: 'study, subject, organ, slide, finding, score, codes, export, …' })),
+  resourceType: Nullable(
+    Type.String({ description: 'study, subject, organ, slide, finding, score, codes, export, …' }),
+  ),
   resourceId: Nullable(Id('The record concerned.')),
   resourceIds: Nullable(Type.Array(Type.String(), { description: 'The records of a bulk action.' })),
   studyId: Nullable(Id('The study concerned.')),

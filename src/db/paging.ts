@@ -109,7 +109,10 @@ interface PageRow {
  */
 export function pageSql(list: {
   members: string;
-  from: string;
+  /** The table, whose alias is `r`. */
+  table: string;
+  /** Joins of what the members show besides; they neither add nor remove rows. */
+  joins: string;
   where: string;
   /** A scalar query. */
   total: string;
@@ -144,7 +147,9 @@ export function pageSql(list: {
   }
   // The page size is part of the text, so that the planner knows how few rows are wanted. One row more than the page
   // tells whether there is a next one.
-  const rows = `select ${list.members} from ${list.from} where ${conditions.join(' and ')} order by ${order} limit ${pageSize + 1} ${offset}`;
+  // The joins come after the limit: they are for the rows of the page alone, whatever the planner thinks of their number.
+  const limited = `select r.* from ${list.table} r where ${conditions.join(' and ')} order by ${order} limit ${pageSize + 1} ${offset}`;
+  const rows = `select ${list.members} from (${limited}) r ${list.joins} order by ${order}`;
   const edge = (at: string) =>
     `array[(array_agg(q."${list.keyMember}"))[${at}], (array_agg(q."${list.idMember}"))[${at}]]`;
   const kept = `least(count(*), ${pageSize})`;
