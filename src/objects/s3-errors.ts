@@ -1,3 +1,4 @@
+import { egressRefusal } from './egress.ts';
 import { ObjectError, type ObjectErrorKind } from './store.ts';
 
 const kinds: Record<string, ObjectErrorKind> = {
@@ -73,6 +74,8 @@ const kindSentences: Record<ObjectErrorKind, string> = {
 /** The ObjectError for what the SDK or the network said; `what` is the object or the bucket. An ObjectError stays itself. */
 export function s3Error(error: unknown, what: string): ObjectError {
   if (error instanceof ObjectError) return error;
+  const refusal = egressRefusal(error);
+  if (refusal) return new ObjectError('denied', `${what}: ${refusal.message}`);
   const { code, status, message } = factsOf(error);
   const kind = kinds[code] ?? statusKind(status, code);
   const sentence = sentences[code] ?? kindSentences[kind];

@@ -4,8 +4,8 @@ import type { S3ClientConfig } from '@aws-sdk/client-s3';
 
 /** The sockets of a store. Image jobs bring agents whose `lookup` refuses forbidden addresses. */
 export interface Agents {
-  http: HttpAgent;
-  https: HttpsAgent;
+  httpAgent: HttpAgent;
+  httpsAgent: HttpsAgent;
 }
 
 /** 64 sockets: enough to hide the latency of many small objects, few enough for any server. */
@@ -16,8 +16,8 @@ const pieceBytes = 256 * 1024;
 
 export function createAgents(): Agents {
   return {
-    http: new HttpAgent({ keepAlive: true, maxSockets }),
-    https: new HttpsAgent({ keepAlive: true, maxSockets }),
+    httpAgent: new HttpAgent({ keepAlive: true, maxSockets }),
+    httpsAgent: new HttpsAgent({ keepAlive: true, maxSockets }),
   };
 }
 
@@ -51,8 +51,8 @@ export function createRequestHandler(
         options.abortSignal instanceof AbortSignal ? options.abortSignal : undefined,
       ),
     destroy() {
-      agents.http.destroy();
-      agents.https.destroy();
+      agents.httpAgent.destroy();
+      agents.httpsAgent.destroy();
     },
     metadata: { handlerProtocol: 'http/1.1' },
     updateHttpClientConfig() {},
@@ -83,7 +83,7 @@ function send(
       method: request.method,
       path: pathOf(request),
       headers: request.headers,
-      agent: secure ? agents.https : agents.http,
+      agent: secure ? agents.httpsAgent : agents.httpAgent,
     });
     let timer: NodeJS.Timeout | undefined;
     // The time begins with the socket: to wait in the agent's queue is to wait for our own other requests.

@@ -23,7 +23,7 @@ const memoryBytes = 4 * leastPartBytes;
 /** Most parts of one object, by S3's own limit. */
 const maxParts = 10_000;
 
-/** Tries of one piece that was damaged or stuck on its way; other failures the SDK repeats itself. */
+/** Tries of one piece that got stuck on its way; other failures are repeated by the client itself. */
 const triesPerPiece = 3;
 
 interface Target {
@@ -49,15 +49,20 @@ export async function uploadObject(
   options: WriteOptions,
 ): Promise<{ etag: string; sizeBytes: number }> {
   const stop = new AbortController();
-  const signal = options.signal ? AbortSignal.any([options.signal, stop.signal]) : stop.signal;
+  // Not AbortSignal.any: a long-lived signal of the caller's would remember every upload.
+  const forward = () => stop.abort(options.signal?.reason);
+  options.signal?.addEventListener('abort', forward, { once: true });
   const upload = new Upload(client, target, what, options, stop);
   try {
-    await pipeline(body, (source: AsyncIterable<Uint8Array | string>) => upload.take(source), { signal });
+    const take = (source: AsyncIterable<Uint8Array | string>) => upload.take(source);
+    await pipeline(body, take, { signal: stop.signal });
     return await upload.finish();
   } catch (error) {
     stop.abort(error);
     await upload.abort();
-    throw options.signal?.aborted ? options.signal.reason : stop.signal.reason;
+    throw stop.signal.reason;
+  } finally {
+    options.signal?.removeEventListener('abort', forward);
   }
 }
 
@@ -83,7 +88,7 @@ class Upload {
     this.#what = what;
     this.#options = options;
     this.#stop = stop;
-    this.#signal = options.signal ? AbortSignal.any([options.signal, stop.signal]) : stop.signal;
+    this.#signal = stop.signal;
     const wholeMiB = Math.ceil((options.sizeBytes ?? 0) / maxParts / 1024 / 1024) * 1024 * 1024;
     this.#partBytes = Math.max(leastPartBytes, wholeMiB);
   }
@@ -232,15 +237,14 @@ class Upload {
     return `"${hash.digest('hex')}-${this.#parts.length}"`;
   }
 
-  /** Repeats what was stuck or damaged on its way: to begin a large object anew for that would cost too much. */
+  /** Repeats what got stuck on its way: to begin a large object anew for that would cost too much. */
   async #send<T>(work: (signal: AbortSignal) => Promise<T>): Promise<T> {
     for (let triesLeft = triesPerPiece - 1; ; triesLeft--) {
       try {
         this.#signal.throwIfAborted();
         return await work(this.#signal);
       } catch (error) {
-        const onItsWay = /^(IdleTimeoutError|BadDigest|XAmzContentSHA256Mismatch|IncompleteBody)$/.test(codeOf(error));
-        if (!onItsWay || triesLeft === 0) throw s3Error(error, this.#what);
+        if (codeOf(error) !== 'IdleTimeoutError' || triesLeft === 0) throw s3Error(error, this.#what);
       }
     }
   }

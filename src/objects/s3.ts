@@ -12,6 +12,7 @@ import { getSignedUrl } from '@aws-sdk/s3-request-presigner';
 import { codeOf, s3Error } from './s3-errors.ts';
 import { type Agents, createAgents, createRequestHandler } from './s3-http.ts';
 import { verifiedBody } from './s3-read.ts';
+import { createRetryStrategy } from './s3-retry.ts';
 import { uploadObject } from './s3-upload.ts';
 import {
   checkKey,
@@ -72,8 +73,7 @@ class S3Store implements ObjectStore {
       // Bodies are buffers, sent again at need: asking first whether they are welcome would cost a round trip each.
       expectContinueHeader: false,
       followRegionRedirects: false,
-      retryMode: 'standard',
-      maxAttempts: 4,
+      retryStrategy: createRetryStrategy(),
     });
   }
 
