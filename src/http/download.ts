@@ -1,0 +1,175 @@
+import { Readable } from 'node:stream';
+import type { FastifyReply, FastifyRequest } from 'fastify';
+import { Problem } from '../lib/problem.ts';
+import type { Result } from './operation.ts';
+import { parseRange, type Range } from './range.ts';
+
+/** What a download needs of an object store. */
+export interface DownloadStore {
+  head(key: string): Promise<{ sizeBytes: number; etag: string }>;
+  read(
+    key: string,
+    options: { start?: number; end?: number; ifMatch?: string; signal?: AbortSignal },
+  ): Promise<Readable>;
+  presignRead(
+    key: string,
+    options: { expiresInS: number; fileName: string; contentType: string },
+  ): Promise<string | null>;
+}
+
+export interface Download {
+  /** Key in the store. */
+  key: string;
+  sizeBytes: number;
+  /** SHA-256 of the bytes, hexadecimal: the strong entity tag. */
+  sha256: string;
+  mediaType: string;
+  /** What the client shall call the file. */
+  fileName: string;
+  lastModified: Date;
+}
+
+/** A redirected client begins at once; 5 minutes leave room for slow ones and clocks that differ. */
+const PRESIGNED_S = 300;
+
+/**
+ * The answer that hands out a stored object (RFC 9110 §13–14): whole or one range of it, or told that the client has it
+ * already; with `redirect`, a 307 to the store itself where it can sign URLs. Throws 412 and 416, 503 while the store
+ * cannot be reached, and 500 for an object that is gone from it.
+ */
+export async function download(
+  request: FastifyRequest,
+  store: DownloadStore,
+  file: Download,
+  options: { redirect: boolean },
+): Promise<Result> {
+  const etag = `"${file.sha256}"`;
+  const lastModified = new Date(Math.floor(file.lastModified.getTime() / 1000) * 1000);
+  const validators = {
+    ETag: etag,
+    'Last-Modified': lastModified.toUTCString(),
+    // Whoever keeps it asks first: it may have been deleted, and is for this client alone.
+    'Cache-Control': 'private, no-cache',
+  };
+  if (isUnmodified(request, etag, lastModified)) {
+    return { headers: validators, send: (reply) => reply.code(304).send() };
+  }
+  const range = rangeOf(request, etag, lastModified, file.sizeBytes);
+  const version = await find(store, file);
+  const isHead = request.method === 'HEAD';
+  if (options.redirect && !isHead) {
+    const { key, fileName, mediaType } = file;
+    const url = await store.presignRead(key, { expiresInS: PRESIGNED_S, fileName, contentType: mediaType });
+    if (url)
+      return { headers: { Location: url, 'Cache-Control': 'no-store' }, send: (reply) => reply.code(307).send() };
+  }
+  const { start, end } = range ?? { start: 0, end: file.sizeBytes - 1 };
+  const headers = {
+    ...validators,
+    'Content-Type': file.mediaType,
+    'Content-Length': String(end - start + 1),
+    'Content-Disposition': attachment(file.fileName),
+    'Accept-Ranges': 'bytes',
+    'X-Content-Type-Options': 'nosniff',
+    ...(range ? { 'Content-Range': `bytes ${start}-${end}/${file.sizeBytes}` } : {}),
+  };
+  const send = async (reply: FastifyReply) => {
+    reply.code(range ? 206 : 200);
+    const body = isHead ? Readable.from([]) : await open(reply, store, file.key, { start, end, ifMatch: version });
+    return reply.send(body);
+  };
+  return { headers, send };
+}
+
+/** Makes sure that the object is there as it was stored, before anything is said of it; its version in the store. */
+async function find(store: DownloadStore, file: Download): Promise<string> {
+  const { sizeBytes, etag } = await store.head(file.key).catch((error: unknown) => {
+    throw storeProblem(error);
+  });
+  if (sizeBytes !== file.sizeBytes) {
+    throw new Problem('internal', 'The stored file is not the one that was written.', {
+      cause: new Error(`${file.key} has ${sizeBytes} bytes in the store, ${file.sizeBytes} were written`),
+    });
+  }
+  return etag;
+}
+
+/** What the store’s refusal is to a client. */
+function storeProblem(error: unknown): Problem {
+  const { kind } = error as { kind?: string };
+  if (kind === 'not-found') {
+    return new Problem('internal', 'The file is gone from the object store.', { cause: error });
+  }
+  // 5 s: a store that throttles or restarts asks for about as much.
+  return new Problem('unavailable', 'The object store cannot be reached; try again.', {
+    headers: { 'Retry-After': '5' },
+    cause: error,
+  });
+}
+
+/** The bytes, read as fast as the client takes them; a client that goes away ends the reading. */
+async function open(
+  reply: FastifyReply,
+  store: DownloadStore,
+  key: string,
+  part: Range & { ifMatch: string },
+): Promise<Readable> {
+  const gone = new AbortController();
+  reply.raw.once('close', () => gone.abort());
+  const source = await store.read(key, { ...part, signal: gone.signal }).catch((error: unknown) => {
+    throw storeProblem(error);
+  });
+  return Readable.from(exactly(source, part.end - part.start + 1), { objectMode: false });
+}
+
+/** Passes the bytes on, and breaks where there are fewer than announced: a client must not take a part for the whole. */
+async function* exactly(source: Readable, bytes: number): AsyncGenerator<Buffer> {
+  let left = bytes;
+  for await (const chunk of source) {
+    left -= (chunk as Buffer).length;
+    yield chunk as Buffer;
+  }
+  if (left !== 0) throw new Error(`the object store sent ${bytes - left} bytes instead of ${bytes}`);
+}
+
+/** Whether the client has this version already (RFC 9110 §13.2.2); throws the 412 of an If-Match. */
+function isUnmodified({ headers }: FastifyRequest, etag: string, lastModified: Date): boolean {
+  const ifMatch = headers['if-match'];
+  if (ifMatch !== undefined && !namesTag(ifMatch, etag, false)) {
+    throw new Problem('precondition-failed', 'The file is another one by now.');
+  }
+  const ifNoneMatch = headers['if-none-match'];
+  if (ifNoneMatch !== undefined) return namesTag(ifNoneMatch, etag, true);
+  const since = Date.parse(headers['if-modified-since'] ?? '');
+  return !Number.isNaN(since) && lastModified.getTime() <= since;
+}
+
+/** Whether a list of entity tags names this strong one; `weakly` also by a weak tag. */
+function namesTag(list: string, etag: string, weakly: boolean): boolean {
+  if (list.trim() === '*') return true;
+  const tags = list.match(/(?:W\/)?"[^"]*"/g) ?? [];
+  return tags.some((tag) => (weakly ? tag.replace(/^W\//, '') : tag) === etag);
+}
+
+/** The range that is asked for and applies; null for the whole. */
+function rangeOf(request: FastifyRequest, etag: string, lastModified: Date, sizeBytes: number): Range | null {
+  const { range, 'if-range': ifRange } = request.headers;
+  if (request.method !== 'GET' || range === undefined) return null;
+  // A part of another version would be joined to what the client has (RFC 9110 §13.1.5).
+  if (typeof ifRange === 'string' && ifRange !== etag && Date.parse(ifRange) !== lastModified.getTime()) return null;
+  const parsed = parseRange(range, sizeBytes);
+  if (parsed !== 'unsatisfiable') return parsed;
+  throw new Problem('range-not-satisfiable', `The file has ${sizeBytes} bytes.`, {
+    headers: { 'Content-Range': `bytes */${sizeBytes}` },
+  });
+}
+
+/** Content-Disposition (RFC 6266): a name in ASCII for all, and the real one (RFC 8187) where it differs. */
+export function attachment(fileName: string): string {
+  const ascii = fileName.replace(/[^\x20-\x7e]|["\\%]/gu, '_');
+  const encoded = encodeURIComponent(fileName).replace(
+    /['()*]/g,
+    (character) => `%${character.charCodeAt(0).toString(16).toUpperCase()}`,
+  );
+  return `attachment; filename="${ascii}"${ascii === fileName ? '' : `; filename*=UTF-8''${encoded}`}`;
+}

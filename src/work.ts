@@ -1,0 +1,110 @@
+import { randomUUID } from 'node:crypto';
+import { hostname, setPriority } from 'node:os';
+import { isMainThread, parentPort, workerData } from 'node:worker_threads';
+import { openPool } from './db/database.ts';
+import { exportJobs } from './exports/jobs.ts';
+import { sweepExports } from './exports/sweep.ts';
+import { type Chore, Chores } from './jobs/chores.ts';
+import { listen } from './jobs/listen.ts';
+import { JobLoop } from './jobs/loop.ts';
+import { purgeObjects } from './jobs/purge.ts';
+import { errorFields, type Tell } from './jobs/report.ts';
+import { openStore } from './objects/open.ts';
+import { purgeStudies } from './studies/purge.ts';
+
+/** All that the worker thread is told; it is copied to the thread, so plain data. */
+export interface WorkSettings {
+  databaseUrl: string;
+  /** As SDS_OBJECT_STORE. */
+  objectStore: string;
+  /** Jobs at once. */
+  workers: number;
+}
+
+/** 30 s and an hour: each is also done when something asks for it; these catch what a crash or a fault left. */
+const PURGE_EVERY_MS = 30_000;
+const SWEEP_EVERY_MS = 3_600_000;
+
+/** Does the work that is no answer to a request: jobs, and what deletions left. */
+export async function startWork(settings: WorkSettings, tell: Tell): Promise<{ stop(): Promise<void> }> {
+  const { databaseUrl, workers } = settings;
+  const store = await openStore(settings.objectStore);
+  // 2 connections a job (progress and lease) and 2 for all else.
+  const pool = openPool({
+    url: databaseUrl,
+    name: 'sds work',
+    max: 2 * workers + 2,
+    onError: (error) =>
+      tell({ type: 'log', level: 'warn', message: 'an idle connection broke', fields: errorFields(error) }),
+  });
+  const loop = new JobLoop({
+    kinds: [exportJobs({ pool, databaseUrl, store })],
+    concurrency: workers,
+    workerId: `${hostname()}/${process.pid}/${randomUUID()}`,
+    tell,
+  });
+  const chores = new Chores(
+    [
+      { name: 'purge of studies', everyMs: PURGE_EVERY_MS, run: (signal) => purgeStudies(pool, signal) },
+      {
+        name: 'purge of objects',
+        everyMs: PURGE_EVERY_MS,
+        wake: 'purge',
+        run: (signal) =>
+          purgeObjects(pool, store, signal, (key, error) =>
+            tell({
+              type: 'log',
+              level: 'warn',
+              message: 'an object could not be purged',
+              fields: { key, ...errorFields(error) },
+            }),
+          ),
+      },
+      { name: 'sweep of exports', everyMs: SWEEP_EVERY_MS, run: (signal) => sweepExports(pool, store, signal) },
+    ] satisfies Chore[],
+    tell,
+  );
+  const listening = new AbortController();
+  await listen(
+    { url: databaseUrl, name: 'sds work notifications', tell, signal: listening.signal },
+    {
+      sds_jobs: (what) => {
+        chores.wake(what);
+        loop.wake();
+      },
+      sds_jobs_cancel: (id) => loop.cancelled(id),
+    },
+    () => loop.wake(),
+  );
+  loop.start();
+  chores.start();
+  return {
+    async stop() {
+      listening.abort();
+      await Promise.all([loop.stop(), chores.stop()]);
+      await pool.end();
+      await store.close();
+    },
+  };
+}
+
+/** Runs in the thread until it is told to stop; then hands its jobs back, closes everything and lets the thread end. */
+async function runInThread(settings: WorkSettings): Promise<void> {
+  // On Linux this concerns the calling thread alone: whoever waits for an answer goes first. 10 is halfway to the lowest.
+  if (process.platform === 'linux') setPriority(0, 10);
+  const tell: Tell = (report) => parentPort?.postMessage(report);
+  const work = await startWork(settings, tell);
+  parentPort?.once('message', () => {
+    void work.stop().then(
+      () => parentPort?.close(),
+      (error: unknown) => {
+        throw error;
+      },
+    );
+  });
+}
+
+/** Set by whoever starts the thread: a test runner has threads of its own. */
+if (!isMainThread && (workerData as { work?: WorkSettings } | null)?.work) {
+  await runInThread((workerData as { work: WorkSettings }).work);
+}
