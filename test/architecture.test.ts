@@ -22,7 +22,7 @@ const mayImport: Record<string, string[]> = {
   send: ['lib'],
 };
 /** Files of src itself that compose: they may import every folder. */
-const composing = ['main.ts', 'serve.ts', 'app.ts'];
+const composing = ['main.ts', 'serve.ts', 'app.ts', 'work.ts'];
 
 /** SQL stands in these folders, and elsewhere in files called queries and in the table of the kinds of record. */
 const sqlFolders = ['db', 'audit', 'auth', 'jobs'];
