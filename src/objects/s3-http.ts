@@ -86,23 +86,29 @@ function send(
       agent: secure ? agents.httpsAgent : agents.httpAgent,
     });
     let timer: NodeJS.Timeout | undefined;
-    // The time begins with the socket: to wait in the agent's queue is to wait for our own other requests.
-    const moved = () => timer?.refresh();
+    let answer: IncomingMessage | undefined;
+    let steps = 0;
+    const moved = () => void steps++;
     const abort = () => outgoing.destroy(abortError(signal));
     signal?.addEventListener('abort', abort, { once: true });
     outgoing
       .on('socket', (socket) => {
-        timer = setTimeout(() => outgoing.destroy(new IdleTimeoutError(idleTimeoutMs)), idleTimeoutMs);
         if (socket.connecting) socket.once('connect', moved).once('secureConnect', moved);
+        // From here on: to wait in the agent's queue is to wait for our own other requests.
+        timer = watch(idleTimeoutMs, {
+          // While there are bytes that nobody has fetched, it is the reader who pauses.
+          progress: () => (answer ? (answer.readableLength > 0 ? 'paused' : socket.bytesRead) : -1 - steps),
+          stop: (error) => (answer ?? outgoing).destroy(error),
+        });
       })
       .on('error', reject)
       .on('close', () => {
-        clearTimeout(timer);
+        clearInterval(timer);
         signal?.removeEventListener('abort', abort);
       })
       .on('response', (response) => {
-        clearTimeout(timer);
-        watch(response, idleTimeoutMs);
+        // Whoever reads it hears an error as well; who has dropped it must not take the process down.
+        answer = response.on('error', () => {});
         resolve({ response: { statusCode: response.statusCode ?? 0, headers: flat(response), body: response } });
       });
     writeBody(outgoing, request.body, moved);
@@ -127,19 +133,22 @@ function writeBody(
   });
 }
 
-/** Ends a body that stands still while somebody waits for it. Looks four times per timeout, so it is late by a quarter. */
-function watch(response: IncomingMessage, idleTimeoutMs: number): void {
-  const { socket } = response;
-  let seenBytes = socket.bytesRead;
+/**
+ * Stops what shows no progress. Looks four times per timeout, so it may be late by a quarter; in return a process that
+ * is too busy to look is not taken for a silent peer.
+ */
+function watch(
+  idleTimeoutMs: number,
+  { progress, stop }: { progress: () => number | 'paused'; stop: (error: Error) => void },
+): NodeJS.Timeout {
+  let seen = progress();
   let quietLooks = 0;
-  const timer = setInterval(() => {
-    const moves = socket.bytesRead !== seenBytes || response.readableLength > 0;
-    seenBytes = socket.bytesRead;
-    quietLooks = moves ? 0 : quietLooks + 1;
-    if (quietLooks >= 4) response.destroy(new IdleTimeoutError(idleTimeoutMs));
+  return setInterval(() => {
+    const now = progress();
+    quietLooks = now === seen && now !== 'paused' ? quietLooks + 1 : 0;
+    seen = now;
+    if (quietLooks >= 4) stop(new IdleTimeoutError(idleTimeoutMs));
   }, idleTimeoutMs / 4);
-  // Whoever reads it hears the error as well; who has dropped it must not take the process down.
-  response.on('error', () => {}).once('close', () => clearInterval(timer));
 }
 
 function flat(response: IncomingMessage): Record<string, string> {
