@@ -115,6 +115,13 @@ test('serve prints one line, says how to make a client, and ends with 0 and with
   expect(existsSync(join(dir, 'data', 'postgres', 'postmaster.pid'))).toBe(false);
 });
 
+test('a server that is stopped while it starts ends with 0 and without its database, too', async () => {
+  const { child, exit, err } = start(['serve']);
+  child.stderr.once('data', () => child.kill('SIGTERM'));
+  expect({ code: await exit, err: await err }).toMatchObject({ code: 0, err: expect.stringContaining('PostgreSQL') });
+  expect(existsSync(join(dir, 'data', 'postgres', 'postmaster.pid'))).toBe(false);
+});
+
 test('a second server on the same data directory is refused', async () => {
   const { child } = await serve();
   const second = await sds(['serve']);
@@ -163,5 +170,18 @@ test('the master key is replaced in its file, and what it encrypts is read by th
   expect((await stat(keyFile)).mode & 0o777).toBe(0o600);
   expect(existsSync(`${keyFile}.new`)).toBe(false);
   const { url } = await serve();
+  expect(await askForToken(url, client)).toBe(200);
+});
+
+test('a master key that is given by the environment is replaced by one in a file that is named', async () => {
+  const inline = { SDS_MASTER_KEY: Buffer.alloc(32, 1).toString('base64') };
+  const keyFile = join(dir, 'next.key');
+  const client = await sdsJson(['clients', 'create', '--name', 'Lab', '--scopes', 'Study:Read'], inline);
+  await sdsJson(['keys', 'rotate'], inline);
+  expect(await sds(['keys', 'rotate', '--master'], inline)).toMatchObject({ code: 2, out: '' });
+  const rotate = ['keys', 'rotate', '--master', '--new-key', keyFile];
+  expect(await sdsJson(rotate, inline)).toEqual({ masterKeyFile: keyFile, reencrypted: 1 });
+  expect(await sdsJson(rotate, inline)).toEqual({ masterKeyFile: keyFile, reencrypted: 0 });
+  const { url } = await serve({ SDS_MASTER_KEY_FILE: keyFile });
   expect(await askForToken(url, client)).toBe(200);
 });

@@ -11,7 +11,12 @@ export const serveCommand = command({
   async run(call) {
     const settings = call.settings();
     const log = openLog(settings.config.logLevel);
-    const server = await serve(settings, log, call.signal);
+    const server = await serve(settings, log, call.signal).catch((error: unknown) => {
+      // Stopped before it was ready, which is as good an end as any.
+      if (error === call.signal.reason) return null;
+      throw error;
+    });
+    if (!server) return undefined;
     try {
       call.stdout.write(call.json ? `${JSON.stringify({ url: server.url })}\n` : `listening on ${server.url}\n`);
       if (!call.signal.aborted) await once(call.signal, 'abort');
