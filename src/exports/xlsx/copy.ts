@@ -219,7 +219,7 @@ export class CopyRows implements RowSource {
     let at = start + 1;
     for (;;) {
       while (bytes[at] === COMMA || (bytes[at] as number) <= SPACE) at++;
-      if (bytes[at] === BRACE_END) break;
+      if (bytes[at] === BRACE_END && at < end) break;
       if (bytes[at] !== QUOTE || at >= end) throw new Error('Attributes are no JSON object');
       const begin = at++;
       const guess = key.next;
@@ -227,7 +227,7 @@ export class CopyRows implements RowSource {
         key = guess;
         at += guess.bytes.length + 1;
       } else {
-        while (bytes[at] !== QUOTE) at += bytes[at] === BACKSLASH ? 2 : 1;
+        while (at < end && bytes[at] !== QUOTE) at += bytes[at] === BACKSLASH ? 2 : 1;
         key.next = this.#key(field, begin, ++at);
         key = key.next;
       }
@@ -258,7 +258,7 @@ export class CopyRows implements RowSource {
     const first = bytes[start];
     if (first === QUOTE) {
       let kind = TEXT;
-      while (bytes[at] !== QUOTE) {
+      while (at < end && bytes[at] !== QUOTE) {
         if (bytes[at] === BACKSLASH) {
           kind = ESCAPED;
           at++;
