@@ -7,6 +7,7 @@ import type { ObjectStore } from '../objects/store.ts';
 import { mediaTypes } from './files.ts';
 import { type ClaimedExport, completeExport, recordProgress } from './job-queries.ts';
 import { jsonDocument } from './json.ts';
+import { studyWorkbook } from './sheets.ts';
 import { type Counts, countRecords, openSnapshot, type Snapshot, sumCounters } from './snapshot-queries.ts';
 
 /** Twice a second: a client sees it move, and a deleted job is noticed within a second (decisions §4). */
@@ -40,7 +41,8 @@ export async function runExport(tools: ExportTools, job: ClaimedExport, given: A
     // A fault of the database is the lease’s to judge.
     progress = setInterval(() => void tell().catch(() => {}), PROGRESS_MS);
     const hash = createHash('sha256');
-    const body = Readable.from(hashed(jsonDocument(snapshot, job.studyId, written), hash), { objectMode: false });
+    const content = job.format === 'JSON' ? jsonDocument : studyWorkbook;
+    const body = Readable.from(hashed(content(snapshot, job.studyId, written), hash), { objectMode: false });
     const options = { contentType: mediaTypes[job.format], signal };
     const { sizeBytes } = await store.write(job.objectKey, body, options);
     isStored = true;

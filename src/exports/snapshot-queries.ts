@@ -154,3 +154,35 @@ export function copyRecords(snapshot: Snapshot, what: Kind | 'codes', studyId: s
   // CSV whose delimiter and quote cannot occur leaves the text as it is: nothing to undo.
   return snapshot.copy(`copy (${rows}) to stdout (format csv, delimiter e'\\x01', quote e'\\x02')`);
 }
+
+/** The attributes of all records of a kind as they are stored, in any order, in binary form. */
+export function copyAttributes(snapshot: Snapshot, kind: Kind, studyId: string): Readable {
+  const rows = `select attributes from ${kind.collection} where study_id = ${pg.escapeLiteral(studyId)}`;
+  return snapshot.copy(`copy (${rows}) to stdout (format binary)`);
+}
+
+/** Expressions over the records of a kind, in creation order and binary form. */
+export function copyFields(snapshot: Snapshot, kind: Kind, expressions: string[], studyId: string): Readable {
+  const rows = `select ${expressions.join(', ')} from ${kind.collection} r ${parentJoins(kind, 'planned')}
+    where r.study_id = ${pg.escapeLiteral(studyId)} order by r.created_date, r.${kind.idColumn}`;
+  return snapshot.copy(`copy (${rows}) to stdout (format binary)`);
+}
+
+type Attributes = Record<string, string | number | boolean | null>;
+
+/** The codes object, as the API returns it. */
+export interface Codes {
+  codesId: string;
+  codeLists: Record<string, { code: string; label: string; attributes?: Attributes }[]>;
+  attributes: Attributes;
+  createdDate: string;
+  updatedDate: string;
+  version: number;
+}
+
+/** The codes object; null where the study has none. */
+export async function findCodes(snapshot: Snapshot, studyId: string): Promise<Codes | null> {
+  const text = `select row_to_json(q) as record from (select ${codesMembers} from codes r where r.study_id = $1) q`;
+  const [row] = await snapshot.query<{ record: Codes }>(text, [studyId]);
+  return row?.record ?? null;
+}
