@@ -178,7 +178,7 @@ function codesSheet(codes: Codes | null): Sheet {
     const ownValues = own.map((key) => codes.attributes[key] ?? null);
     for (const [codeList, list] of lists) {
       for (const { code, label, attributes = {} } of list) {
-        const cells = [codesId, studyId, codeList, code, label, createdDate, updatedDate, version, ...ownValues];
+        const cells: Cell[] = [codesId, codes.studyId, codeList, code, label, createdDate, updatedDate, version, ...ownValues];
         yield [[...cells, ...columns.slice(cells.length).map(({ source }) => attributeCell(attributes, source))]];
       }
     }

@@ -173,6 +173,7 @@ type Attributes = Record<string, string | number | boolean | null>;
 /** The codes object, as the API returns it. */
 export interface Codes {
   codesId: string;
+  studyId: string;
   codeLists: Record<string, { code: string; label: string; attributes?: Attributes }[]>;
   attributes: Attributes;
   createdDate: string;
