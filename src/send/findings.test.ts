@@ -1,6 +1,6 @@
 import { describe, expect, test } from 'vitest';
-import { DM, finding, studyMaker } from './study-maker.ts';
-import type { Cell } from './xport-writer.ts';
+import { DM, finding, studyMaker } from '../../test/send-study-maker.ts';
+import type { Cell } from '../../test/xport-writer.ts';
 
 const { read, refusal } = studyMaker();
 

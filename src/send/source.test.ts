@@ -4,7 +4,7 @@ import { crc32, deflateRawSync } from 'node:zlib';
 import { expect, test } from 'vitest';
 import { openSource } from './source.ts';
 import { readSendStudy } from './study.ts';
-import { refusalOf, testFolder } from './study-maker.ts';
+import { refusalOf, testFolder } from '../../test/send-study-maker.ts';
 
 const FFU = '../shared/data/send/ffu';
 const folder = testFolder();

@@ -2,7 +2,7 @@ import { mkdirSync, readdirSync, readFileSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { beforeAll, describe, expect, test } from 'vitest';
 import { readSendStudy, type SendStudy } from './study.ts';
-import { testFolder } from './study-maker.ts';
+import { testFolder } from '../../test/send-study-maker.ts';
 
 const SEND = '../shared/data/send';
 const folder = testFolder();

@@ -3,7 +3,7 @@ import { describe, expect, test } from 'vitest';
 import { SendError } from './error.ts';
 import { type Dataset, readTransport } from './xport.ts';
 import { decodeNumber, decodeText } from './xport-values.ts';
-import { type Cell, type Column, ibmNumber, memberOf, writeTransport } from './xport-writer.ts';
+import { type Cell, type Column, ibmNumber, memberOf, writeTransport } from '../../test/xport-writer.ts';
 
 const SEND = '../shared/data/send';
 

@@ -2,8 +2,8 @@ import { mkdirSync, mkdtempSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { afterAll } from 'vitest';
-import { SendError } from './error.ts';
-import { readSendStudy, type SendStudy } from './study.ts';
+import { SendError } from '../src/send/error.ts';
+import { readSendStudy, type SendStudy } from '../src/send/study.ts';
 import { type Cell, memberOf, writeTransport } from './xport-writer.ts';
 
 export type Rows = Record<string, Cell>[];
