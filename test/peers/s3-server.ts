@@ -141,11 +141,13 @@ async function serve(context: Context, request: IncomingMessage, response: Serve
     fault = context.faults.take(operation, address.key);
     await failAtOnce(fault, request);
     const receives = ['put', 'part'].includes(operation);
-    const arriving = receives ? spoil(request, fault, request) : request;
+    // Not destroyed by who stops reading: the answer goes over the same connection.
+    const body: AsyncIterable<Buffer> = request.iterator({ destroyOnReturn: false });
+    const arriving = receives ? spoil(body, fault, request) : body;
     answer = await perform(context, operation, { request, method, ...address, query, signature, arriving });
     if (fault?.fault.does === 'lose-answer') throw cut(request, 'reset');
   } catch (error) {
-    if (error instanceof Cut || request.destroyed) return void request.socket.destroy();
+    if (error instanceof Cut || request.socket.destroyed) return void request.socket.destroy();
     request.resume(); // The rest of a body that nobody wants, so that the connection stays usable.
     const known = error instanceof S3Error ? error : new S3Error(500, 'InternalError', String(error));
     if (['SignatureDoesNotMatch', 'InvalidAccessKeyId', 'InvalidToken'].includes(known.code))
