@@ -55,7 +55,7 @@ class AzureStore implements ObjectStore {
 
   constructor(settings: AzureSettings, { allowedOrigins, idleTimeoutMs = defaultIdleTimeoutMs, lookup }: CloudAccess) {
     const { account, container, accountKey, sasToken } = settings;
-    this.description = `azure:${account}/${container}`;
+    this.description = `azure://${account}/${container}`;
     this.#idleTimeoutMs = idleTimeoutMs;
     const rules = { provider: 'AZURE_BLOB' as const, endpoint: settings.endpoint, allowedOrigins };
     this.#agents = guardedAgents(rules, lookup && { lookup });

@@ -13,7 +13,9 @@ export interface CloudFailure {
 /** Codes of providers that say more than their status. */
 const kindOfCode: Record<string, ObjectErrorKind> = {
   EGRESS_REFUSED: 'denied',
+  BucketNotFound: 'failed',
   ContainerNotFound: 'failed', // 404, but it is not the object that is missing
+  ENOTFOUND: 'failed',
   InvalidBlockList: 'transient', // another writer of the same key committed first and took the blocks with it
   Md5Mismatch: 'transient', // the bytes changed on their way
 };
@@ -32,13 +34,20 @@ const kindOfStatus: Record<number, ObjectErrorKind> = {
 const permanent = /^(?:ERR_TLS|ERR_SSL|ERR_INVALID|CERT_|DEPTH_ZERO|SELF_SIGNED|UNABLE_TO|ERR_UNESCAPED|EPROTO)/;
 
 const sentences: Record<ObjectErrorKind, string> = {
-  'not-found': 'there is no such object',
-  denied: 'access was refused',
-  changed: 'it has changed meanwhile',
-  'no-space': 'there is no space left',
-  'invalid-key': 'the name is not allowed there',
-  transient: 'the cloud did not answer properly',
-  failed: 'the cloud refused the request',
+  'not-found': 'There is no such object.',
+  denied: 'The store refuses access.',
+  changed: 'The object has changed meanwhile.',
+  'no-space': 'There is no space left in the store.',
+  'invalid-key': 'The store cannot hold an object of that name.',
+  transient: 'The store did not answer properly.',
+  failed: 'The store refuses the request.',
+};
+
+const sentencesOfCode: Record<string, string> = {
+  BucketNotFound: 'The bucket does not exist.',
+  ContainerNotFound: 'The container does not exist.',
+  ENOTFOUND: 'The host name of the endpoint does not exist.',
+  Md5Mismatch: 'The bytes were damaged on their way.',
 };
 
 /**
@@ -55,5 +64,5 @@ export function cloudError(what: string, { status, code, detail }: CloudFailure)
       : (kindOfStatus[status] ?? (status >= 500 ? 'transient' : 'failed')));
   if (detail !== undefined) return new ObjectError(kind, `${what}: ${detail}`);
   const facts = [status, code].filter((fact) => fact !== undefined).join(' ');
-  return new ObjectError(kind, `${what}: ${sentences[kind]}${facts && ` (${facts})`}.`);
+  return new ObjectError(kind, `${what}: ${sentencesOfCode[code ?? ''] ?? sentences[kind]}${facts && ` (${facts})`}`);
 }

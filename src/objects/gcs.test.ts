@@ -80,9 +80,11 @@ describe('a bucket of Google', () => {
     await store.close();
   });
 
-  test('that is not there is told apart from a missing object by its message', async () => {
+  test('that is not there is told apart from a missing object', async () => {
     const store = open('nowhere');
-    await expect(store.check()).rejects.toMatchObject({ name: 'ObjectError' });
+    await expectKind(store.check(), 'failed');
+    await expectKind(put(store, 'x'), 'failed');
+    await expectKind(store.list()[Symbol.asyncIterator]().next(), 'failed');
     await store.close();
   });
 

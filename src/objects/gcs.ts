@@ -61,7 +61,7 @@ class GcsStore implements ObjectStore {
 
   constructor(settings: GcsSettings, { allowedOrigins, idleTimeoutMs = defaultIdleTimeoutMs, lookup }: CloudAccess) {
     const { bucket, endpoint } = settings;
-    this.description = `gcs:${bucket}`;
+    this.description = `gs://${bucket}`;
     this.#idleTimeoutMs = idleTimeoutMs;
     this.#agents = guardedAgents({ provider: 'GCS', endpoint, allowedOrigins }, lookup && { lookup });
     this.#base = (endpoint ?? 'https://storage.googleapis.com').replace(/\/$/, '');
@@ -288,7 +288,9 @@ class GcsStore implements ObjectStore {
           if (status === 308 || (status >= 200 && status < 300)) return await take(answer, progress);
           answer.resume();
           if (status === 416) throw new RangeBeyondEnd();
-          if (status !== 401 || tries > 1) throw cloudError(what, { status });
+          // Asked for no object, it is the bucket that is not there.
+          const code = status === 404 && ask.url.pathname.endsWith('/o') ? 'BucketNotFound' : undefined;
+          if (status !== 401 || tries > 1) throw cloudError(what, { status, code });
           this.#token.forget();
         }
       } catch (error) {

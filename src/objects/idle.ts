@@ -13,8 +13,9 @@ export class IdleTimeout extends ObjectError {
 }
 
 /**
- * Runs one call to a cloud and aborts it when nothing moved for `idleTimeoutMs`: `work` reports every movement by
- * `progress`. Rejects with `transient` then, and with `signal.reason` when the caller aborts.
+ * Runs one call to a store and aborts it when nothing moved for `idleTimeoutMs`: `work` reports every movement by
+ * `progress`. Rejects with `transient` then, even where `work` does not end; with `signal.reason` once `work` has ended
+ * because the caller aborted.
  */
 export async function withIdleTimeout<T>(
   { what, idleTimeoutMs, signal }: { what: string; idleTimeoutMs: number; signal: AbortSignal | undefined },
@@ -22,12 +23,18 @@ export async function withIdleTimeout<T>(
 ): Promise<T> {
   signal?.throwIfAborted();
   const stop = new AbortController();
-  const timer = setTimeout(() => stop.abort(new IdleTimeout(what, idleTimeoutMs)), idleTimeoutMs);
   // Not AbortSignal.any: a job's signal would gather one dependent for every part of every file.
   const forward = () => stop.abort(signal?.reason);
   signal?.addEventListener('abort', forward);
+  let timer: NodeJS.Timeout | undefined;
+  const silence = new Promise<never>((_, reject) => {
+    timer = setTimeout(() => {
+      stop.abort(new IdleTimeout(what, idleTimeoutMs));
+      reject(stop.signal.reason);
+    }, idleTimeoutMs);
+  });
   try {
-    return await work(stop.signal, () => timer.refresh());
+    return await Promise.race([work(stop.signal, () => timer?.refresh()), silence]);
   } catch (error) {
     throw stop.signal.aborted ? stop.signal.reason : error;
   } finally {
@@ -79,6 +86,7 @@ export function readWithIdleTimeout(source: Readable, expected: Expected): Reada
     source.pause();
   });
   source.on('end', () => {
+    clearTimeout(timer);
     try {
       if (sizeBytes !== undefined && received !== sizeBytes) throw broken();
       check?.(null);
@@ -87,7 +95,7 @@ export function readWithIdleTimeout(source: Readable, expected: Expected): Reada
       body.destroy(error instanceof Error ? error : broken());
     }
   });
-  source.on('error', (error) => body.destroy(broken(error)));
+  source.on('error', (error) => body.destroy(error instanceof ObjectError ? error : broken(error)));
   source.on('close', () => {
     if (!source.readableEnded) body.destroy(broken());
   });
