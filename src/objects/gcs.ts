@@ -116,6 +116,8 @@ class GcsStore implements ObjectStore {
       });
     } catch (error) {
       if (error instanceof RangeBeyondEnd) return this.#emptyRead(key, options);
+      // A version of an object that is not there at all: a server may compare first and look afterwards.
+      if (error instanceof ObjectError && error.kind === 'changed') await this.head(key, signal && { signal });
       throw error;
     }
   }

@@ -31,6 +31,19 @@ describe('a thumbnail', () => {
     expect(await colorOf(await makeThumbnail(pyramid, { maxEdge: 900 }))).toBe('red');
   });
 
+  test('finds the smaller levels where OME-TIFF keeps them, in sub-directories', async () => {
+    const pyramid = await joinPages(
+      [
+        { color: 'red', width: 1200, height: 800 },
+        { color: 'lime', width: 600, height: 400 },
+      ],
+      { asSubDirectories: true },
+    );
+    expect((await sharp(pyramid).metadata()).pages).toBe(1);
+    expect(await colorOf(await makeThumbnail(pyramid, { maxEdge: 300 }))).toBe('green');
+    expect(await colorOf(await makeThumbnail(pyramid, { maxEdge: 900 }))).toBe('red');
+  });
+
   test('never enlarges', async () => {
     const small = await sharp({ create: { width: 40, height: 30, channels: 3, background: 'red' } })
       .png()
@@ -91,7 +104,11 @@ async function colorOf(jpeg: Buffer): Promise<string | undefined> {
 }
 
 /** One TIFF of pages of different sizes: the directories of single-page files, chained and moved behind each other. */
-async function joinPages(pages: { color: string; width: number; height: number }[]): Promise<Buffer> {
+async function joinPages(
+  pages: { color: string; width: number; height: number }[],
+  { asSubDirectories = false } = {},
+): Promise<Buffer> {
+  const directories: number[] = [];
   let joined = Buffer.alloc(0);
   let pointer = 4;
   for (const { color, width, height } of pages) {
@@ -100,11 +117,33 @@ async function joinPages(pages: { color: string; width: number; height: number }
     const base = joined.length;
     joined = Buffer.concat([joined, page]);
     const directory = base + page.readUInt32LE(4);
-    joined.writeUInt32LE(directory, pointer);
+    if (!asSubDirectories || base === 0) joined.writeUInt32LE(directory, pointer);
+    directories.push(directory);
     const entries = joined.readUInt16LE(directory);
     for (let at = directory + 2; at < directory + 2 + entries * 12; at += 12) relocate(joined, at, base);
     pointer = directory + 2 + entries * 12;
   }
+  return asSubDirectories ? withSubDirectories(joined, directories) : joined;
+}
+
+/** The first directory again at the end of the file, with a tag (TIFF Supplement 1) that leads to the others. */
+function withSubDirectories(bytes: Buffer, [first = 0, ...others]: number[]): Buffer {
+  const count = bytes.readUInt16LE(first);
+  const entries = Array.from({ length: count }, (_, i) => bytes.subarray(first + 2 + i * 12, first + 14 + i * 12));
+  const offsets = Buffer.alloc(4 * Math.max(others.length, 1));
+  others.forEach((offset, i) => {
+    offsets.writeUInt32LE(offset, 4 * i);
+  });
+  const entry = Buffer.alloc(12);
+  entry.writeUInt16LE(330);
+  entry.writeUInt16LE(4, 2);
+  entry.writeUInt32LE(others.length, 4);
+  entry.writeUInt32LE(others.length === 1 ? (others[0] ?? 0) : bytes.length, 8);
+  const sorted = [...entries, entry].sort((a, b) => a.readUInt16LE() - b.readUInt16LE());
+  const head = Buffer.alloc(2);
+  head.writeUInt16LE(count + 1);
+  const joined = Buffer.concat([bytes, offsets, head, ...sorted, Buffer.alloc(4)]);
+  joined.writeUInt32LE(bytes.length + offsets.length, 4);
   return joined;
 }
 
