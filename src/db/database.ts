@@ -14,7 +14,7 @@ export const SERVICE_ROLE = 'sds_service';
 
 export interface PoolOptions {
   url: string;
-  /** Connections at most; 10 keep a 2-core database busy without queueing inside it. */
+  /** Connections at most (default 20: while one write waits for the disk, those of many others can join its flush). */
   max?: number;
   /** Shown in pg_stat_activity. */
   name: string;
@@ -28,7 +28,7 @@ pg.types.setTypeParser(pg.types.builtins.INT8, Number);
 export function openPool(options: PoolOptions): pg.Pool {
   const pool = new pg.Pool({
     connectionString: options.url,
-    max: options.max ?? 10,
+    max: options.max ?? 20,
     application_name: options.name,
     options: `-c role=${SERVICE_ROLE} -c timezone=UTC`,
     // 5 s: an unreachable database is answered with 503 before a client gives up.
