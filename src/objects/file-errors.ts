@@ -27,16 +27,24 @@ const sentences: Record<ObjectErrorKind, (name: string) => string> = {
   'no-space': (name) => `There is no space left on the disk (or in the quota) for ${name}.`,
   'invalid-key': (name) => `The file system cannot hold the name ${name}.`,
   transient: (name) => `The file system did not answer properly for ${name}.`,
-  failed: (name) => `${name} clashes with another object or folder of that name, or the file system failed.`,
+  failed: (name) => `${name} clashes with a folder or object of that name, or the directory is not there.`,
 };
 
 /** The ObjectError for what the file system said about `key`; an ObjectError stays itself. */
 export function fileError(error: unknown, key: string): ObjectError {
-  if (error instanceof ObjectError) return error;
+  return error instanceof ObjectError ? error : describe(error, key, kinds[codeOf(error)] ?? 'failed');
+}
+
+/** As {@link fileError} for a write: what is missing then is a folder, since an object has its name, or the root itself. */
+export function fileWriteError(error: unknown, key: string): ObjectError {
+  const known = fileError(error, key);
+  return known.kind === 'not-found' ? describe(error, key, 'failed') : known;
+}
+
+function describe(error: unknown, key: string, kind: ObjectErrorKind): ObjectError {
   const code = codeOf(error);
-  const kind = kinds[code] ?? 'failed';
-  const suffix = code ? ` (${code})` : '';
-  return new ObjectError(kind, sentences[kind](JSON.stringify(key)).replace(/\.$/, `${suffix}.`), { cause: error });
+  const sentence = sentences[kind](JSON.stringify(key));
+  return new ObjectError(kind, code ? sentence.replace(/\.$/, ` (${code}).`) : sentence, { cause: error });
 }
 
 /** Whether the error is one of these of the system. */

@@ -17,7 +17,7 @@ import {
 import { basename, dirname, join, sep } from 'node:path';
 import type { Readable } from 'node:stream';
 import { pipeline } from 'node:stream/promises';
-import { fileError, hasCode } from './file-errors.ts';
+import { fileError, fileWriteError, hasCode } from './file-errors.ts';
 import { listFiles } from './file-list.ts';
 import { readHandle } from './file-read.ts';
 import { incomingName } from './file-sweep.ts';
@@ -219,7 +219,10 @@ class FileStore implements ObjectStore {
         return { path, handle: await create() };
       } catch (error) {
         if (!hasCode(error, 'ENOENT')) throw error;
-        await mkdir(this.#incoming, { recursive: true, mode: 0o700 });
+        // Not recursive: a root that has gone (a disk not mounted) must not be made anew underneath.
+        await mkdir(this.#incoming, { mode: 0o700 }).catch((failure: unknown) => {
+          if (!hasCode(failure, 'EEXIST')) throw failure;
+        });
         return { path, handle: await create() };
       }
     });
@@ -305,7 +308,7 @@ async function guard<T>(key: string, work: () => Promise<T>): Promise<T> {
   try {
     return await work();
   } catch (error) {
-    throw fileError(error, key);
+    throw fileWriteError(error, key);
   }
 }
 
