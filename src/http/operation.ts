@@ -66,7 +66,7 @@ interface Description<Path extends string, Q extends TObject, B extends TSchema>
   /** Schema of each successful answer; null for one without a JSON body. */
   responses: Record<number, { description: string; schema: TSchema | null; mediaType?: string; headers?: string[] }>;
   /** Statuses of problems besides those every operation can answer. */
-  problems?: number[];
+  problems?: readonly number[];
 }
 
 type CallOf<Path extends string, Q extends TObject, B extends TSchema> = Call<ParamsOf<Path>, Static<Q>, Static<B>>;
