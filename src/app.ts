@@ -10,6 +10,7 @@ import type pg from 'pg';
 import { auditRoutes } from './audit/routes.ts';
 import type { Auth } from './auth/auth.ts';
 import { scopes } from './auth/scopes.ts';
+import { exportRoutes } from './exports/routes.ts';
 import type { Gate } from './http/gate.ts';
 import { openapiDocument } from './http/openapi.ts';
 import type { AnyOperation, Api } from './http/operation.ts';
@@ -36,6 +37,8 @@ export interface Services {
   retiredVersions: string[];
   requireChangeReason: boolean;
   publicUrl: string | null;
+  /** Whether downloads redirect to where the store can sign a URL. */
+  downloadRedirect: boolean;
 }
 
 /** Every method that the server reads, so that a path answers 405 to those it does not have. */
@@ -92,6 +95,7 @@ export function buildApp(services: Services): FastifyInstance {
       const { requireChangeReason, publicUrl } = services;
       const api: Api = { app: scope, pool, gate, operations, requireChangeReason, publicUrl };
       studyRoutes(api);
+      exportRoutes(api, services);
       auditRoutes(api);
       refuseOtherMethods(scope, operations, gate);
       const document = JSON.stringify(openapiDocument(operations, { version: services.version, scopes }));

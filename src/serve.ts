@@ -12,8 +12,10 @@ import type { Settings } from './config.ts';
 import { openPool } from './db/database.ts';
 import type { Gate } from './http/gate.ts';
 import { openMetrics } from './http/probes.ts';
+import { WorkThread } from './jobs/thread.ts';
 import { loadMasterKey } from './lib/master-key.ts';
 import { openStore } from './objects/open.ts';
+import type { WorkSettings } from './work.ts';
 
 /** A running service. */
 export interface Running {
@@ -25,6 +27,9 @@ export interface Running {
 
 /** 10 s for requests in flight (decisions §10); what still runs then is cut off. */
 const DRAIN_MS = 10_000;
+
+/** Beside this file, as source or built. */
+const workEntry = new URL(import.meta.url.endsWith('.ts') ? './work.ts' : './work.js', import.meta.url);
 
 const { version } = JSON.parse(readFileSync(new URL('../package.json', import.meta.url), 'utf8')) as {
   version: string;
@@ -71,6 +76,17 @@ export async function serve(settings: Settings, log: Logger, signal?: AbortSigna
     });
     closers.push(async () => auth.close());
     await auth.start();
+    if (config.workers > 0) {
+      const { workers, objectStore } = config;
+      const settings = { databaseUrl: database.url, objectStore, workers } satisfies WorkSettings;
+      const thread = new WorkThread(workEntry, settings, (report) => {
+        if (report.type === 'log') log[report.level](report.fields, report.message);
+        else if (report.type === 'running') metrics.jobsRunning.set(report.count);
+        else metrics.jobs.observe({ kind: report.kind, outcome: report.outcome }, report.seconds);
+      });
+      thread.start();
+      closers.push(() => thread.stop());
+    }
     const gate: Gate = {
       authenticate: auth.authenticate,
       record: recordEvent,

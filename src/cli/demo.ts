@@ -17,16 +17,17 @@ import { openLog } from './log.ts';
 import { withDatabase } from './open.ts';
 import { Progress } from './progress.ts';
 
-/** The demo works beside the service's own data, never in it. */
-function demoSettings({ config, secrets }: Settings): Settings {
+/** The demo works beside the service's own data, never in it; only one that stays up needs a known port. */
+function demoSettings({ config, secrets }: Settings, staysUp: boolean): Settings {
   const dataDir = join(config.dataDir, 'demo');
   return {
     config: {
       ...config,
+      port: staysUp ? config.port : 0,
       dataDir,
       database: { kind: 'embedded', dir: dataDir },
       objectStore: `file:${join(dataDir, 'objects')}`,
-      logLevel: 'warn',
+      logLevel: 'error',
     },
     secrets: {
       ...secrets,
@@ -52,9 +53,9 @@ export const demo = command({
     };
     const seed = number('seed', 1);
     const animals = number('animals', 250);
-    const settings = demoSettings(call.settings());
+    const settings = demoSettings(call.settings(), call.options.serve);
     await mkdir(settings.config.dataDir, { recursive: true });
-    const service = await serve(settings, openLog('warn'), call.signal);
+    const service = await serve(settings, openLog(settings.config.logLevel), call.signal);
     const progress = new Progress();
     try {
       const login = await withDatabase({ settings: () => settings, signal: call.signal }, ({ pool }) =>
