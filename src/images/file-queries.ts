@@ -1,0 +1,167 @@
+import type { Db, Tx } from '../db/database.ts';
+import { prepared } from '../db/statement.ts';
+import type { Claim } from '../jobs/kind.ts';
+import { lockJob, moveFiles } from './job-queries.ts';
+import { type FileStatus, type JobType, transitions } from './states.ts';
+
+/** A job that a worker has claimed. */
+export interface ClaimedJob extends Claim {
+  type: JobType;
+  studyId: string;
+  credentialId: string;
+  prefix: string | null;
+  overwrite: boolean;
+  /** Whether all its files are known. */
+  isListed: boolean;
+  /** Somebody asked to cancel it before this worker claimed it. */
+  cancelRequested: boolean;
+}
+
+/** The worker still has the job: nobody took it over or ended it. Parameters are the job and its claim. */
+const held = `status = 'RUNNING' and worker_id is not null and claims = `;
+
+/** Takes the oldest job that waits, was handed back, or whose worker’s lease ran out, for `leaseMs`. */
+export async function claimJob(db: Db, workerId: string, leaseMs: number): Promise<ClaimedJob | null> {
+  const { claim, takeOver } = transitions;
+  const text = `update image_jobs set status = '${claim.to[0]}', worker_id = $1,
+      lease_until = now() + $2 * interval '1 ms', claims = claims + 1, bytes_per_second = null,
+      started_date = coalesce(started_date, now()), event_no = event_no + 1
+    where job_id = (
+      select job_id from image_jobs
+      where status = '${claim.from[0]}' or (status = '${takeOver.from[0]}' and (worker_id is null or lease_until < now()))
+      order by created_date limit 1 for update skip locked)
+    returning job_id as id, claims as attempt, type, study_id as "studyId", credential_id as "credentialId", prefix,
+      overwrite, listed_date is not null as "isListed", cancel_requested_date is not null as "cancelRequested"`;
+  const { rows } = await db.query<ClaimedJob>(prepared(text, [workerId, leaseMs]));
+  return rows[0] ?? null;
+}
+
+/** Prolongs the lease to `leaseMs` from now; whether the job is to be cancelled, null where the worker has it no longer. */
+export async function renewJob(db: Db, { id, attempt }: Claim, leaseMs: number): Promise<{ cancel: boolean } | null> {
+  const text = `update image_jobs set lease_until = now() + $3 * interval '1 ms' where job_id = $1 and ${held} $2
+    returning cancel_requested_date is not null as cancel`;
+  const { rows } = await db.query<{ cancel: boolean }>(prepared(text, [id, attempt, leaseMs]));
+  return rows[0] ?? null;
+}
+
+/** Lets another worker have the job at once. */
+export async function handBackJob(db: Db, { id, attempt }: Claim): Promise<void> {
+  const text = `update image_jobs set worker_id = null, lease_until = null, bytes_per_second = null,
+    event_no = event_no + 1 where job_id = $1 and ${held} $2`;
+  await db.query(prepared(text, [id, attempt]));
+}
+
+/** Locks the job for a write of the worker that has it; false where it has it no longer. */
+export async function lockHeld(tx: Tx, { id, attempt }: Claim): Promise<boolean> {
+  return (await lockJob(tx, id, `${held} $2`, [attempt])) !== null;
+}
+
+/** A file that is to be done. */
+export interface OpenFile {
+  fileId: string;
+  name: string;
+  key: string;
+  slideId: string | null;
+  subjectId: string | null;
+  organId: string | null;
+  /** Tries so far; more than none where a worker died over it. */
+  attempts: number;
+}
+
+/** Files that are PENDING or RUNNING, in order after one. */
+export async function findOpenFiles(db: Db, jobId: string, after: string, limit: number): Promise<OpenFile[]> {
+  const text = `select file_id as "fileId", name, key, slide_id as "slideId", subject_id as "subjectId",
+      organ_id as "organId", attempts
+    from image_files where job_id = $1 and status in ('PENDING', 'RUNNING') and file_id > $2
+    order by file_id limit $3`;
+  const { rows } = await db.query<OpenFile>(prepared(text, [jobId, after, limit]));
+  return rows;
+}
+
+/** Forgets what an unfinished listing found. */
+export async function clearListing(tx: Tx, jobId: string): Promise<void> {
+  await tx.query(prepared('delete from image_files where job_id = $1', [jobId]));
+  const text = `update image_jobs set files_total = 0, files_completed = 0, files_skipped = 0, files_failed = 0,
+      files_cancelled = 0, bytes_total = 0, bytes_transferred = 0, bytes_left = 0, listed_date = null,
+      event_no = event_no + 1 where job_id = $1`;
+  await tx.query(prepared(text, [jobId]));
+}
+
+/** The file is being worked on from now on. */
+export async function beginFile(tx: Tx, jobId: string, fileId: string): Promise<void> {
+  await moveFiles(tx, jobId, `file_id = $2 and status in ('PENDING', 'RUNNING')`, {
+    set: `status = 'RUNNING', started_date = coalesce(f.started_date, now()), attempts = greatest(f.attempts, 1)`,
+    values: [fileId],
+    limit: 1,
+  });
+}
+
+/** Counts another try of a file. */
+export async function countTry(tx: Tx, jobId: string, fileId: string, attempts: number): Promise<void> {
+  const text = 'update image_files set attempts = $3 where job_id = $1 and file_id = $2';
+  await tx.query(prepared(text, [jobId, fileId, attempts]));
+}
+
+/** The size of the object, and where its copy will stand; what stood there of a worker that died is purged. */
+export async function prepareFile(
+  tx: Tx,
+  jobId: string,
+  fileId: string,
+  { sizeBytes, objectKey }: { sizeBytes: number; objectKey: string | null },
+): Promise<void> {
+  const purge = `insert into object_purges (object_key) select object_key from image_files
+    where job_id = $1 and file_id = $2 and object_key is not null on conflict do nothing`;
+  await tx.query(prepared(purge, [jobId, fileId]));
+  const text = `update image_files set size_bytes = $3, object_key = $4 where job_id = $1 and file_id = $2`;
+  await tx.query(prepared(text, [jobId, fileId, sizeBytes, objectKey]));
+}
+
+/** How a file ended. */
+export interface FileEnd {
+  status: FileStatus & ('COMPLETED' | 'SKIPPED' | 'FAILED');
+  errorMessage?: string;
+  sha256?: string;
+  slideId?: string;
+  /** Whether the object that was written for it is now that of an image; it is purged otherwise. */
+  kept?: boolean;
+}
+
+/** Writes the end of a file; the counters of the job follow. */
+export async function endFile(tx: Tx, jobId: string, fileId: string, end: FileEnd): Promise<void> {
+  if (!end.kept) {
+    const purge = `insert into object_purges (object_key) select object_key from image_files
+      where job_id = $1 and file_id = $2 and object_key is not null on conflict do nothing`;
+    await tx.query(prepared(purge, [jobId, fileId]));
+  }
+  const { status, errorMessage = null, sha256 = null, slideId = null } = end;
+  await moveFiles(tx, jobId, 'file_id = $2', {
+    set: `status = $3, error_message = $4, sha256 = coalesce($5, f.sha256), slide_id = coalesce($6, f.slide_id),
+      completed_date = now(), object_key = null,
+      bytes_transferred = case $3 when 'COMPLETED' then coalesce(f.size_bytes, 0) else f.bytes_transferred end`,
+    values: [fileId, status, errorMessage, sha256, slideId],
+    limit: 1,
+  });
+}
+
+/** Tells how far files are; touches neither the state of the job nor what somebody else asked of it. */
+export async function recordProgress(
+  tx: Tx,
+  jobId: string,
+  files: { id: string; bytes: number }[],
+  bytesPerSecond: number,
+): Promise<void> {
+  const text = `update image_files f set bytes_transferred = s.bytes
+    from json_to_recordset($2::json) as s (id text, bytes bigint)
+    where f.job_id = $1 and f.file_id = s.id and f.status = 'RUNNING' and f.bytes_transferred < s.bytes`;
+  await tx.query(prepared(text, [jobId, JSON.stringify(files)]));
+  const told = 'update image_jobs set bytes_per_second = $2, event_no = event_no + 1 where job_id = $1';
+  await tx.query(prepared(told, [jobId, bytesPerSecond]));
+}
+
+/** The file that failed first, for the message of the job. */
+export async function findFirstFault(db: Db, jobId: string): Promise<{ name: string; reason: string } | null> {
+  const text = `select name, error_message as reason from image_files
+    where job_id = $1 and status = 'FAILED' order by completed_date, file_id limit 1`;
+  const { rows } = await db.query<{ name: string; reason: string }>(prepared(text, [jobId]));
+  return rows[0] ?? null;
+}

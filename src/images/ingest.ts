@@ -1,0 +1,99 @@
+import { isDatabaseError, savepoint, transaction, type Tx } from '../db/database.ts';
+import { Interruption } from '../jobs/kind.ts';
+import { newId } from '../lib/id.ts';
+import { kinds } from '../studies/kinds.ts';
+import { insertRecords } from '../studies/queries.ts';
+import { copyObject, hashObject } from './copy.ts';
+import { endFile, type FileEnd, lockHeld, type OpenFile, prepareFile } from './file-queries.ts';
+import { readImageFormat } from './format/read-format.ts';
+import { findNamedSlide, linkImage, lockSlide, type NamedSlide, type StoredImage } from './image-queries.ts';
+import { holdStudy } from './job-queries.ts';
+import { byteSource } from './read-object.ts';
+import type { FileContext } from './run-file.ts';
+import { FileFault } from './tries.ts';
+
+/** The study went while the job ran: nothing more of it can be done. */
+export class StudyGone extends Error {
+  constructor() {
+    super('The study was deleted.');
+    this.name = 'StudyGone';
+  }
+}
+
+const otherContent = 'The slide has an image with other content; an ingest with overwrite replaces it.';
+
+/** Copies one object into the service's store and gives the slide of its FILE NAME the image (decisions §5). */
+export async function ingestFile(context: FileContext): Promise<FileEnd | null> {
+  const { job, pool, store, cloud, file, tries, signal, meter, held } = context;
+  const info = await tries.run(() => cloud.head(file.key, { signal }));
+  const { sizeBytes } = info;
+  const reading = { store: cloud, info, tries, signal };
+  const prepare = (objectKey: string | null) =>
+    held((tx) => prepareFile(tx, job.id, file.fileId, { sizeBytes, objectKey }));
+
+  const there = await findNamedSlide(pool, job.studyId, file.name);
+  if (there?.image && !job.overwrite) {
+    await prepare(null);
+    // Equal content cannot be told without reading it: no provider keeps a SHA-256 for every object.
+    const sha256 = there.image.sizeBytes === sizeBytes ? await hashObject(reading) : null;
+    if (sha256 !== there.image.sha256) throw new FileFault(otherContent);
+    return { status: 'SKIPPED', sha256, slideId: there.slideId };
+  }
+  // Before the copy: bytes that are no image need not be moved.
+  const format = await readImageFormat(byteSource(reading, file.name));
+  const imageId = newId();
+  const objectKey = `images/${job.studyId}/${imageId}`;
+  await prepare(objectKey);
+  const sha256 = await copyObject(reading, { store, key: objectKey }, (bytes) => meter.at(file.fileId, bytes));
+  const image = { imageId, objectKey, sizeBytes, sha256, ...format };
+  await transaction(pool, async (tx) => {
+    const isStudy = await holdStudy(tx, job.studyId);
+    if (!(await lockHeld(tx, job))) throw new Interruption('lost');
+    if (!isStudy) throw new StudyGone();
+    await endFile(tx, job.id, file.fileId, await giveImage(tx, context, image));
+  });
+  return null;
+}
+
+/** Gives the slide its image, in the transaction that ends the file; another job may have been faster. */
+async function giveImage(tx: Tx, { job, file }: FileContext, image: StoredImage): Promise<FileEnd> {
+  const { slide, isNew } = await slideOf(tx, job.studyId, file);
+  const { slideId } = slide;
+  const { sha256 } = image;
+  if (slide.image?.sha256 === sha256) return { status: 'SKIPPED', sha256, slideId };
+  if (slide.image && !job.overwrite) return { status: 'FAILED', errorMessage: otherContent, slideId };
+  await linkImage(tx, job.studyId, slideId, image, isNew);
+  return { status: 'COMPLETED', sha256, slideId, kept: true };
+}
+
+/** The slide of a FILE NAME, locked; created where there is none. */
+async function slideOf(tx: Tx, studyId: string, file: OpenFile): Promise<{ slide: NamedSlide; isNew: boolean }> {
+  // Whoever creates or deletes the slide at the same time makes another look necessary; 3 are enough for both.
+  for (let look = 1; look <= 3; look++) {
+    const found = await findNamedSlide(tx, studyId, file.name);
+    if (found && (await lockSlide(tx, studyId, found.slideId))) {
+      const slide = await findNamedSlide(tx, studyId, file.name);
+      if (slide) return { slide, isNew: false };
+    }
+    const created = await createSlide(tx, studyId, file);
+    if (created) return { slide: { slideId: created, image: null }, isNew: true };
+  }
+  throw new FileFault('The slide changed while the image was being linked to it; retry the job.');
+}
+
+/** Creates the slide; null where somebody else has just done so. */
+async function createSlide(tx: Tx, studyId: string, file: OpenFile): Promise<string | null> {
+  const { name: fileName, subjectId, organId } = file;
+  const id = newId();
+  try {
+    await savepoint(tx, () =>
+      insertRecords(tx, kinds.slide, studyId, [{ id, subjectId, organId, fileName, attributes: {} }], null),
+    );
+    return id;
+  } catch (error) {
+    if (!isDatabaseError(error)) throw error;
+    if (error.constraint === kinds.slide.taken.constraint) return null;
+    if (error.code === '23503') throw new FileFault('The subject or organ of the slide was deleted.');
+    throw error;
+  }
+}

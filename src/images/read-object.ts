@@ -1,0 +1,77 @@
+import { ObjectError, type ObjectInfo, type ObjectStore } from '../objects/store.ts';
+import type { ByteSource } from './format/byte-source.ts';
+import type { Tries } from './tries.ts';
+
+/** 8 MiB: a part long enough that the request for it does not count, and short enough to be held in memory. */
+const PART_BYTES = 8 * 1024 * 1024;
+/** Parts of one object under way or waiting to be taken: one connection seldom fills a line. 32 MiB of memory a file. */
+const PARTS_AHEAD = 4;
+
+/** What is read, and how often it may be tried. */
+export interface Reading {
+  store: Pick<ObjectStore, 'read'>;
+  info: ObjectInfo;
+  tries: Tries;
+  signal: AbortSignal;
+}
+
+/**
+ * The bytes of one version of an object in order, fetched in parts side by side. A connection that breaks is taken up
+ * again at the byte where it broke.
+ */
+export async function* readObject(reading: Reading): AsyncGenerator<Buffer> {
+  const { sizeBytes } = reading.info;
+  const stop = new AbortController();
+  const forward = () => stop.abort(reading.signal.reason);
+  if (reading.signal.aborted) forward();
+  reading.signal.addEventListener('abort', forward, { once: true });
+  const ahead: Promise<Buffer>[] = [];
+  try {
+    for (let start = 0; start < sizeBytes || ahead.length > 0; ) {
+      while (start < sizeBytes && ahead.length < PARTS_AHEAD) {
+        const part = readPart({ ...reading, signal: stop.signal }, start, Math.min(PART_BYTES, sizeBytes - start));
+        // It is awaited later, or not at all when one before it fails.
+        part.catch(() => {});
+        ahead.push(part);
+        start += PART_BYTES;
+      }
+      yield (await ahead.shift()) as Buffer;
+    }
+  } finally {
+    reading.signal.removeEventListener('abort', forward);
+    stop.abort(new Error('The rest of the object is not wanted.'));
+  }
+}
+
+/** `length` bytes of an object from `start`. */
+export async function readPart({ store, info, tries, signal }: Reading, start: number, length: number): Promise<Buffer> {
+  const bytes = Buffer.allocUnsafeSlow(length);
+  let got = 0;
+  await tries.run(async () => {
+    // A read of the whole is checked by the store against the checksum that it keeps, where it keeps one.
+    const range = got === 0 && length === info.sizeBytes ? {} : { start: start + got, end: start + length - 1 };
+    const stream = await store.read(info.key, { ...range, ifMatch: info.etag, signal });
+    try {
+      for await (const chunk of stream as AsyncIterable<Buffer>) {
+        if (got + chunk.length > length) throw new ObjectError('changed', `${JSON.stringify(info.key)} has changed.`);
+        bytes.set(chunk, got);
+        got += chunk.length;
+      }
+    } catch (error) {
+      // All bytes came, and yet it failed: they were damaged on their way.
+      if (got >= length) got = 0;
+      throw error;
+    }
+    if (got < length) throw new ObjectError('transient', `${JSON.stringify(info.key)} arrived incomplete.`);
+  });
+  return bytes;
+}
+
+/** An object as the readers of image headers want it. */
+export function byteSource(reading: Reading, name: string): ByteSource {
+  return {
+    sizeBytes: reading.info.sizeBytes,
+    name,
+    read: (start, length) => readPart(reading, start, Math.min(length, reading.info.sizeBytes - start)),
+  };
+}

@@ -1,0 +1,62 @@
+import { setMaxListeners } from 'node:events';
+import type pg from 'pg';
+import type { Tx } from '../db/database.ts';
+import type { ObjectStore } from '../objects/store.ts';
+import { beginFile, type ClaimedJob, countTry, endFile, type FileEnd, type OpenFile } from './file-queries.ts';
+import { UnreadableImage } from './format/byte-source.ts';
+import type { Meter } from './meter.ts';
+import { FileFault, Tries } from './tries.ts';
+
+/** What the files of one running job share. */
+export interface JobContext {
+  job: ClaimedJob;
+  pool: pg.Pool;
+  /** The service's own store. */
+  store: ObjectStore;
+  /** The one of the job's credential. */
+  cloud: ObjectStore;
+  meter: Meter;
+  /** Runs `work` in a transaction in which the job is locked and still this worker's; rejects where it is not. */
+  held<T>(work: (tx: Tx) => Promise<T>): Promise<T>;
+}
+
+/** One file under way. */
+export interface FileContext extends JobContext {
+  file: OpenFile;
+  tries: Tries;
+  signal: AbortSignal;
+}
+
+/** Does one file; `copy` records its success itself, or returns how else it ended. A {@link FileFault} fails the file alone. */
+export async function runFile(
+  context: JobContext,
+  file: OpenFile,
+  signal: AbortSignal,
+  copy: (context: FileContext) => Promise<FileEnd | null>,
+): Promise<void> {
+  const { job, held, meter } = context;
+  const { fileId } = file;
+  // One of its own: a file adds many listeners, and a job has many files.
+  const stop = new AbortController();
+  setMaxListeners(0, stop.signal);
+  const forward = () => stop.abort(signal.reason);
+  if (signal.aborted) forward();
+  signal.addEventListener('abort', forward, { once: true });
+  try {
+    stop.signal.throwIfAborted();
+    await held((tx) => beginFile(tx, job.id, fileId));
+    const tries = new Tries(Math.max(1, file.attempts), stop.signal, (count) =>
+      held((tx) => countTry(tx, job.id, fileId, count)),
+    );
+    const end = await copy({ ...context, file, tries, signal: stop.signal }).catch((error: unknown): FileEnd => {
+      stop.signal.throwIfAborted();
+      if (!(error instanceof FileFault) && !(error instanceof UnreadableImage)) throw error;
+      return { status: 'FAILED', errorMessage: error.message };
+    });
+    if (end) await held((tx) => endFile(tx, job.id, fileId, end));
+  } finally {
+    meter.forget(fileId);
+    signal.removeEventListener('abort', forward);
+    stop.abort(new Error('The file is done.'));
+  }
+}

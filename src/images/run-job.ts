@@ -1,0 +1,137 @@
+import { setMaxListeners } from 'node:events';
+import type pg from 'pg';
+import { transaction, type Tx } from '../db/database.ts';
+import { Interruption, type JobKind } from '../jobs/kind.ts';
+import { ObjectError, type ObjectStore } from '../objects/store.ts';
+import { studyExists } from '../studies/queries.ts';
+import { cancelledReason, end, endEarly, type RecordEvent } from './end.ts';
+import { type ClaimedJob, claimJob, findOpenFiles, handBackJob, lockHeld, type OpenFile, recordProgress, renewJob } from './file-queries.ts';
+import { ingestFile, StudyGone } from './ingest.ts';
+import { listSource } from './list-source.ts';
+import { Meter } from './meter.ts';
+import { type JobContext, runFile } from './run-file.ts';
+import { transferFile } from './transfer.ts';
+import { FileFault, Tries } from './tries.ts';
+
+export interface ImageJobDeps {
+  pool: pg.Pool;
+  /** The service's own store. */
+  store: ObjectStore;
+  /** The store of a credential; rejects with an ObjectError whose message is fit for a user. */
+  openCloud(credentialId: string): Promise<ObjectStore>;
+  record: RecordEvent;
+  /** Files of one job that are copied at once (SDS_FILES_IN_PARALLEL). */
+  filesInParallel: number;
+}
+
+/** Files that are read ahead of the database, so that none waits for it. */
+const BATCH = 200;
+
+/** Image jobs, as the run loop sees them (decisions §5). */
+export function imageJobs(deps: ImageJobDeps): JobKind<ClaimedJob> {
+  const { pool, record } = deps;
+  return {
+    name: 'image',
+    claim: (workerId, leaseMs) => claimJob(pool, workerId, leaseMs),
+    async renew(claim, leaseMs) {
+      const held = await renewJob(pool, claim, leaseMs);
+      return !held ? 'lost' : held.cancel ? 'cancelled' : 'held';
+    },
+    handBack: (claim) => handBackJob(pool, claim),
+    fail: (claim) =>
+      endEarly(holder(pool, claim), claim.id, 'FAILED', 'The service met an error of its own; its log has the cause.', record),
+    run: (claim, signal) => runJob(deps, claim, signal),
+  };
+}
+
+/** Runs work in transactions in which the job is locked; rejects once it is no longer this worker's. */
+function holder(pool: pg.Pool, claim: ClaimedJob) {
+  return <T>(work: (tx: Tx) => Promise<T>): Promise<T> =>
+    transaction(pool, async (tx) => {
+      if (!(await lockHeld(tx, claim))) throw new Interruption('lost');
+      return work(tx);
+    });
+}
+
+/** Does all files of a job that are not done, and records its end. */
+async function runJob(deps: ImageJobDeps, job: ClaimedJob, signal: AbortSignal): Promise<void> {
+  const { pool, record } = deps;
+  const held = holder(pool, job);
+  try {
+    if (job.cancelRequested) throw new Interruption('cancelled');
+    await doFiles(deps, job, signal, held);
+    await held((tx) => end(tx, job.id, null, record));
+  } catch (error) {
+    const cause: unknown = signal.aborted ? signal.reason : error;
+    if (cause instanceof Interruption && cause.why === 'cancelled') {
+      const reason = (await studyExists(pool, job.studyId)) ? cancelledReason : `${cancelledReason} Its study was deleted.`;
+      await endEarly(held, job.id, 'CANCELLED', reason, record);
+    } else if (cause instanceof StudyGone || cause instanceof FileFault) {
+      await endEarly(held, job.id, 'FAILED', cause.message, record);
+    } else {
+      throw error;
+    }
+  }
+}
+
+async function doFiles(
+  deps: ImageJobDeps,
+  job: ClaimedJob,
+  signal: AbortSignal,
+  held: JobContext['held'],
+): Promise<void> {
+  const { pool, store } = deps;
+  // Nothing of one file is to be counted here: what cannot be opened or listed concerns the job as a whole.
+  const tries = new Tries(1, signal, async () => {});
+  const cloud = await tries.run(() => deps.openCloud(job.credentialId));
+  const meter = new Meter((files, bytesPerSecond) => held((tx) => recordProgress(tx, job.id, files, bytesPerSecond)));
+  try {
+    const context: JobContext = { job, pool, store, cloud, meter, held };
+    if (!job.isListed) await listSource(context, tries, signal);
+    const copy = job.type === 'INGEST' ? ingestFile : transferFile;
+    await sideBySide(openFiles(pool, job.id), deps.filesInParallel, signal, (file, stop) =>
+      runFile(context, file, stop, copy),
+    );
+  } finally {
+    await meter.stop();
+    await cloud.close();
+  }
+}
+
+/** The files of a job that are not done, in batches: there may be millions. */
+async function* openFiles(pool: pg.Pool, jobId: string): AsyncGenerator<OpenFile> {
+  for (let after = ''; ; ) {
+    const batch = await findOpenFiles(pool, jobId, after, BATCH);
+    yield* batch;
+    const last = batch.at(-1);
+    if (!last || batch.length < BATCH) return;
+    after = last.fileId;
+  }
+}
+
+/** Does `work` for all items, so many at once; the first that rejects stops the others. */
+async function sideBySide<T>(
+  items: AsyncGenerator<T>,
+  atOnce: number,
+  signal: AbortSignal,
+  work: (item: T, signal: AbortSignal) => Promise<void>,
+): Promise<void> {
+  const stop = new AbortController();
+  setMaxListeners(0, stop.signal);
+  const forward = () => stop.abort(signal.reason);
+  if (signal.aborted) forward();
+  signal.addEventListener('abort', forward, { once: true });
+  const lane = async () => {
+    try {
+      for (let next = await items.next(); !next.done; next = await items.next()) {
+        stop.signal.throwIfAborted();
+        await work(next.value, stop.signal);
+      }
+    } catch (error) {
+      stop.abort(error);
+    }
+  };
+  await Promise.all(Array.from({ length: atOnce }, lane));
+  signal.removeEventListener('abort', forward);
+  stop.signal.throwIfAborted();
+}
