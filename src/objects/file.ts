@@ -1,22 +1,11 @@
 import { randomUUID } from 'node:crypto';
 import type { BigIntStats } from 'node:fs';
 import { constants } from 'node:fs';
-import {
-  access,
-  type FileHandle,
-  lstat,
-  mkdir,
-  open,
-  readlink,
-  realpath,
-  rename,
-  rmdir,
-  stat,
-  unlink,
-} from 'node:fs/promises';
-import { basename, dirname, join, sep } from 'node:path';
+import { access, type FileHandle, lstat, mkdir, open, realpath, rename, stat, unlink } from 'node:fs/promises';
+import { basename, dirname, join } from 'node:path';
 import type { Readable } from 'node:stream';
 import { pipeline } from 'node:stream/promises';
+import { holdInside, inDirectory, makeDirectory, pathOf, prune, syncDirectory } from './file-directory.ts';
 import { fileError, fileWriteError, hasCode } from './file-errors.ts';
 import { listFiles } from './file-list.ts';
 import { readHandle } from './file-read.ts';
@@ -84,7 +73,7 @@ class FileStore implements ObjectStore {
     options.signal?.throwIfAborted();
     try {
       const real = await realpath(this.#path(key));
-      this.#holdInside(real, key);
+      holdInside(this.#root, real, key);
       return fileInfo(key, await stat(real, { bigint: true }));
     } catch (error) {
       throw fileError(error, key);
@@ -98,7 +87,7 @@ class FileStore implements ObjectStore {
     try {
       // Non-blocking: a FIFO under a scanner's share would otherwise hang the open for ever.
       handle = await open(path, constants.O_RDONLY | constants.O_NONBLOCK);
-      this.#holdInside(await pathOf(handle, path), key);
+      holdInside(this.#root, await pathOf(handle, path), key);
       const info = fileInfo(key, await handle.stat({ bigint: true }));
       if (options.ifMatch !== undefined && options.ifMatch !== info.etag) throw changed(key);
       options.signal?.throwIfAborted();
@@ -146,11 +135,11 @@ class FileStore implements ObjectStore {
     options.signal?.throwIfAborted();
     const path = this.#writablePath(key);
     try {
-      await this.#inDirectory(dirname(path), key, async (directory) => {
+      await inDirectory(this.#root, dirname(path), key, async (directory) => {
         await unlink(join(directory.path, basename(path)));
-        await sync(directory.handle);
+        await syncDirectory(directory);
       });
-      if (!this.#options.shared) await this.#prune(dirname(path));
+      if (!this.#options.shared) await prune(this.#root, dirname(path));
     } catch (error) {
       if (!hasCode(error, 'ENOENT', 'ENOTDIR', 'EISDIR')) throw fileError(error, key);
     }
@@ -193,12 +182,6 @@ class FileStore implements ObjectStore {
     return this.#path(key);
   }
 
-  #holdInside(real: string, key: string): void {
-    const root = this.#root.endsWith(sep) ? this.#root : this.#root + sep;
-    if (real !== this.#root && !real.startsWith(root))
-      throw new ObjectError('denied', `${JSON.stringify(key)} leads out of the directory.`);
-  }
-
   /** Facts of a name found by a listing; null when it is no object (gone again, a folder, a pipe, a link that leads out). */
   async #listed(key: string, isLink: boolean): Promise<ObjectInfo | null> {
     try {
@@ -232,54 +215,13 @@ class FileStore implements ObjectStore {
   async #place(temporary: string, path: string, key: string): Promise<void> {
     for (let triesLeft = 20; ; triesLeft--) {
       try {
-        await this.#makeDirectory(dirname(path), key);
-        return await this.#inDirectory(dirname(path), key, async (directory) => {
+        await makeDirectory(this.#root, dirname(path), key, this.#options.shared ? 0o777 : 0o700);
+        return await inDirectory(this.#root, dirname(path), key, async (directory) => {
           await rename(temporary, join(directory.path, basename(path)));
-          await sync(directory.handle);
+          await syncDirectory(directory);
         });
       } catch (error) {
         if (!hasCode(error, 'ENOENT') || triesLeft === 0) throw error;
-      }
-    }
-  }
-
-  /** mkdir -p that looks where it is at every step, so that no link makes it build outside, and that survives a power cut. */
-  async #makeDirectory(path: string, key: string): Promise<void> {
-    try {
-      this.#holdInside(await realpath(path), key);
-    } catch (error) {
-      if (!hasCode(error, 'ENOENT') || path === this.#root) throw error;
-      await this.#makeDirectory(dirname(path), key);
-      await this.#inDirectory(dirname(path), key, async (parent) => {
-        await mkdir(join(parent.path, basename(path)), { mode: this.#options.shared ? 0o777 : 0o700 });
-        await sync(parent.handle);
-      }).catch((failure: unknown) => {
-        if (!hasCode(failure, 'EEXIST')) throw failure;
-      });
-    }
-  }
-
-  /** Opens the directory and works in it by its handle where the system can, so that nobody swaps it for a link meanwhile. */
-  async #inDirectory<T>(
-    path: string,
-    key: string,
-    work: (directory: { path: string; handle: FileHandle }) => Promise<T>,
-  ): Promise<T> {
-    const handle = await open(path, constants.O_RDONLY | (constants.O_DIRECTORY ?? 0));
-    try {
-      this.#holdInside(await pathOf(handle, path), key);
-      return await work({ path: process.platform === 'linux' ? `/proc/self/fd/${handle.fd}` : path, handle });
-    } finally {
-      await handle.close();
-    }
-  }
-
-  async #prune(directory: string): Promise<void> {
-    for (let path = directory; path !== this.#root; path = dirname(path)) {
-      try {
-        await rmdir(path);
-      } catch {
-        return; // Not empty, or somebody else was quicker: both are fine.
       }
     }
   }
@@ -324,15 +266,4 @@ function fileInfo(key: string, facts: BigIntStats): ObjectInfo {
 
 function changed(key: string): ObjectError {
   return new ObjectError('changed', `${JSON.stringify(key)} has changed meanwhile.`);
-}
-
-/** Where an open handle really is. Asking the kernel leaves no moment in which a link could be swapped; only Linux tells. */
-async function pathOf(handle: FileHandle, path: string): Promise<string> {
-  if (process.platform !== 'linux') return realpath(path);
-  return readlink(`/proc/self/fd/${handle.fd}`).catch(() => realpath(path));
-}
-
-/** Windows cannot sync a directory. */
-async function sync(directory: FileHandle): Promise<void> {
-  if (process.platform !== 'win32') await directory.sync();
 }

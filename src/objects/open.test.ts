@@ -3,6 +3,7 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { Readable } from 'node:stream';
 import { expect, test } from 'vitest';
+import { startS3Server } from '../../test/peers/s3-server.ts';
 import { openStore, readS3Url } from './open.ts';
 
 test('a file URL opens a directory, made where it is missing, and sweeps what died there', async () => {
@@ -30,6 +31,19 @@ test('an S3 URL is read into its parts', () => {
     endpoint: 'http://localhost:9000',
     forcePathStyle: true,
   });
+});
+
+test('the keys of an S3 URL come from the environment', async () => {
+  const keys = { accessKeyId: 'from-environment', secretAccessKey: 'secret' };
+  const server = await startS3Server({ ...keys, buckets: ['bucket'] });
+  Object.assign(process.env, { AWS_ACCESS_KEY_ID: keys.accessKeyId, AWS_SECRET_ACCESS_KEY: keys.secretAccessKey });
+  const store = await openStore(`s3://bucket/prefix?endpoint=${server.url}&forcePathStyle=true`);
+  await store.write('key', Readable.from(['x']));
+  expect([...server.objects('bucket').keys()]).toEqual(['prefix/key']);
+  delete process.env.AWS_ACCESS_KEY_ID;
+  delete process.env.AWS_SECRET_ACCESS_KEY;
+  await store.close();
+  await server.close();
 });
 
 test('an S3 URL opens a store without a call', async () => {

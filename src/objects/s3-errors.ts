@@ -47,6 +47,9 @@ const transientCodes =
   /^(ECONNRESET|ECONNREFUSED|ECONNABORTED|EPIPE|ETIMEDOUT|EHOSTUNREACH|ENETUNREACH|ENETDOWN|EAI_AGAIN|ERR_STREAM_PREMATURE_CLOSE|HPE_\w+)$/;
 
 const sentences: Record<string, string> = {
+  // The answer to a HEAD has no body that would say more than the status.
+  301: 'The bucket is in another region, or at another endpoint.',
+  400: 'The store refused: the region may be another one, or the session token may have expired.',
   NoSuchBucket: 'The bucket does not exist.',
   PermanentRedirect: 'The bucket is in another region, or at another endpoint.',
   AuthorizationHeaderMalformed: 'The bucket is in another region.',
@@ -79,7 +82,7 @@ export function s3Error(error: unknown, what: string): ObjectError {
   const { code, status, message } = factsOf(error);
   const kind = kinds[code] ?? statusKind(status, code);
   const sentence = sentences[code] ?? kindSentences[kind];
-  const suffix = [code, status > 0 ? status : ''].filter(Boolean).join(' ');
+  const suffix = [code === String(status) ? '' : code, status > 0 ? status : ''].filter(Boolean).join(' ');
   // The SDK's own error holds the request with its session token: only its words go on.
   const cause = new Error(`${code} ${message}`.trim());
   return new ObjectError(kind, `${what}: ${sentence}${suffix ? ` (${suffix})` : ''}`, { cause });

@@ -169,15 +169,14 @@ class Upload {
         }),
         { abortSignal },
       ),
-    ).then(
-      ({ ETag = '' }) => {
+    )
+      .then(({ ETag = '' }) => {
         entry.ETag = ETag;
         this.#sentBytes += part.length;
         this.#options.onProgress?.(this.#sentBytes);
         if (part.length === this.#partBytes) this.#free.push(part);
-      },
-      (error: unknown) => this.#stop.abort(error), // Also wakes a wait for a body that does not come.
-    );
+      })
+      .catch((error: unknown) => this.#stop.abort(error)); // Also wakes a wait for a body that does not come.
     const tracked = sending.finally(() => this.#underWay.delete(tracked));
     this.#underWay.add(tracked);
   }

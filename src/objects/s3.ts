@@ -103,6 +103,11 @@ class S3Store implements ObjectStore {
       const named = infos.filter(({ key }) => key !== '');
       if (named.length > 0) yield named;
       token = page.IsTruncated ? page.NextContinuationToken : undefined;
+      if (page.IsTruncated && !token)
+        throw new ObjectError(
+          'failed',
+          `${this.description}: The store does not list past the first page (version 2).`,
+        );
     } while (token);
   }
 
@@ -224,5 +229,9 @@ function bare(etag: string): string {
 
 /** As S3 encodes keys in listings: form encoding, in which a space may be a plus. */
 function decodeKey(key: string): string {
-  return decodeURIComponent(key.replaceAll('+', ' '));
+  try {
+    return decodeURIComponent(key.replaceAll('+', ' '));
+  } catch {
+    return key; // The store says that it encodes, and does not.
+  }
 }

@@ -4,16 +4,15 @@ import { createServer, type IncomingMessage, type ServerResponse } from 'node:ht
 import type { AddressInfo } from 'node:net';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
-import { buffer, text } from 'node:stream/consumers';
+import { buffer } from 'node:stream/consumers';
 import { pipeline } from 'node:stream/promises';
 import { fileURLToPath } from 'node:url';
 import { parseArgs } from 'node:util';
-import { storeBlob } from './s3-bodies.ts';
-import { type BodyFacts, readBody } from './s3-body.ts';
-import { Bucket, type ObjectHeaders, type StoredObject } from './s3-buckets.ts';
+import { type Answer, perform, type Shelf } from './s3-answers.ts';
+import { Bucket, type StoredObject } from './s3-buckets.ts';
 import { createFaults, type Fault, type Faults, type Operation, type PlacedFault } from './s3-faults.ts';
-import { type Keys, S3Error, type Signature, verifySignature } from './s3-signature.ts';
-import { bucketsXml, errorXml, listXml, partsXml, readKeys, readParts, resultXml, uploadsXml } from './s3-xml.ts';
+import { type Keys, S3Error, verifySignature } from './s3-signature.ts';
+import { errorXml } from './s3-xml.ts';
 
 export type { Fault, Operation, PlacedFault };
 
@@ -99,29 +98,10 @@ export async function startS3Server(options: S3ServerOptions): Promise<S3Server>
   };
 }
 
-interface Context {
+interface Context extends Shelf {
   options: S3ServerOptions;
-  dir: string;
-  buckets: Map<string, Bucket>;
   faults: Faults;
   stats: S3Stats;
-}
-
-interface Call {
-  request: IncomingMessage;
-  method: string;
-  bucketName: string;
-  key: string;
-  query: URLSearchParams;
-  signature: Signature;
-  /** Body as it arrives, with what the fault does to it. */
-  arriving: AsyncIterable<Buffer>;
-}
-
-interface Answer {
-  status: number;
-  headers?: Record<string, string | number>;
-  body?: string | AsyncIterable<Buffer>;
 }
 
 /** A fault cuts the connection. */
@@ -243,136 +223,6 @@ function cut(request: IncomingMessage, how: 'reset' | 'end'): Cut {
 async function released(fault: PlacedFault, request: IncomingMessage): Promise<void> {
   const gone = new Promise<'gone'>((resolve) => request.socket.once('close', () => resolve('gone')));
   if ((await Promise.race([fault.removed, gone])) === 'gone') throw new Cut();
-}
-
-async function perform(context: Context, operation: Operation, call: Call): Promise<Answer> {
-  const { bucketName, key, query, request } = call;
-  if (bucketName === '') return xml(bucketsXml([...context.buckets.keys()]));
-  if (operation === 'bucket' && call.method === 'PUT') {
-    if (!context.buckets.has(bucketName)) context.buckets.set(bucketName, new Bucket());
-    return { status: 200 };
-  }
-  const bucket = context.buckets.get(bucketName);
-  if (!bucket) throw new S3Error(404, 'NoSuchBucket', 'The specified bucket does not exist');
-  switch (operation) {
-    case 'bucket':
-      return query.has('location') ? xml(resultXml('LocationConstraint', {})) : { status: 200 };
-    case 'list':
-      return xml(listXml(bucketName, bucket, query));
-    case 'uploads':
-      return xml(
-        key ? partsXml(bucketName, bucket.upload(query.get('uploadId') ?? '', key)) : uploadsXml(bucketName, bucket),
-      );
-    case 'head':
-    case 'get':
-      return sendObject(bucket.object(key), call);
-    case 'put': {
-      if (request.headers['if-none-match'] === '*' && bucket.objects.has(key))
-        throw new S3Error(412, 'PreconditionFailed');
-      const { blob, facts } = await receive(context, call);
-      const { md5: etag, checksums } = facts;
-      bucket.put({ key, sizeBytes: blob.sizeBytes, etag, headers: keptHeaders(request), checksums, blob });
-      return { status: 200, headers: { etag: `"${etag}"`, ...checksums } };
-    }
-    case 'copy':
-      return copyObject(context, bucket, call);
-    case 'delete': {
-      if (call.method === 'DELETE') {
-        bucket.delete(key);
-        return { status: 204 };
-      }
-      for (const named of readKeys(await text(readAll(call)))) bucket.delete(named);
-      return xml(resultXml('DeleteResult', {}));
-    }
-    case 'create': {
-      const { id } = bucket.create(key, keptHeaders(request));
-      return xml(resultXml('InitiateMultipartUploadResult', { Bucket: bucketName, Key: key, UploadId: id }));
-    }
-    case 'part': {
-      if (request.headers['x-amz-copy-source']) throw new S3Error(501, 'NotImplemented');
-      const upload = bucket.upload(query.get('uploadId') ?? '', key);
-      const { blob, facts } = await receive(context, call);
-      bucket.addPart(upload, { ...facts, number: Number(query.get('partNumber')), blob });
-      return { status: 200, headers: { etag: `"${facts.md5}"`, ...facts.checksums } };
-    }
-    case 'complete': {
-      const parts = readParts(await text(readAll(call)));
-      const { etag } = bucket.complete(bucket.upload(query.get('uploadId') ?? '', key), parts);
-      return xml(resultXml('CompleteMultipartUploadResult', { Bucket: bucketName, Key: key, ETag: `"${etag}"` }));
-    }
-    case 'abort':
-      bucket.abort(bucket.upload(query.get('uploadId') ?? '', key));
-      return { status: 204 };
-  }
-}
-
-function xml(body: string): Answer {
-  return { status: 200, headers: { 'content-type': 'application/xml' }, body };
-}
-
-async function receive(context: Context, call: Call) {
-  const facts: BodyFacts = { sizeBytes: 0, md5: '', checksums: {} };
-  const blob = await storeBlob(context.dir, readBody(call.request, call.signature, call.arriving, facts));
-  return { blob, facts };
-}
-
-function readAll(call: Call): AsyncIterable<Buffer> {
-  return readBody(call.request, call.signature, call.arriving, { sizeBytes: 0, md5: '', checksums: {} });
-}
-
-async function copyObject(context: Context, bucket: Bucket, call: Call): Promise<Answer> {
-  const path = decodeURIComponent(String(call.request.headers['x-amz-copy-source'])).replace(/^\//, '');
-  const [from = '', key = ''] = path.split(/\/(.*)/s);
-  const source = context.buckets.get(from)?.object(key);
-  if (!source) throw new S3Error(404, 'NoSuchBucket');
-  const blob = await storeBlob(context.dir, source.blob.read(0, source.sizeBytes - 1));
-  const replaced = call.request.headers['x-amz-metadata-directive'] === 'REPLACE';
-  const headers = replaced ? keptHeaders(call.request) : source.headers;
-  const { etag, modifiedDate } = bucket.put({ ...source, key: call.key, headers, blob });
-  return xml(resultXml('CopyObjectResult', { ETag: `"${etag}"`, LastModified: modifiedDate.toISOString() }));
-}
-
-function keptHeaders(request: IncomingMessage): ObjectHeaders {
-  const kept = /^(content-(type|encoding|disposition|language)|cache-control|x-amz-meta-.*)$/;
-  return Object.fromEntries(
-    Object.entries(request.headers)
-      .filter(([name]) => kept.test(name))
-      .map(([name, value]) => [name, String(value)]),
-  );
-}
-
-function sendObject(object: StoredObject, { request, query, method }: Call): Answer {
-  const { 'if-match': ifMatch, 'if-none-match': ifNoneMatch, range } = request.headers;
-  const etag = `"${object.etag}"`;
-  if (ifMatch && ![etag, object.etag, '*'].includes(ifMatch)) throw new S3Error(412, 'PreconditionFailed');
-  if (ifNoneMatch && [etag, object.etag, '*'].includes(ifNoneMatch)) throw new S3Error(304, 'NotModified');
-  const [start, end] = readRange(range, object.sizeBytes);
-  const overrides = [...query]
-    .filter(([name]) => name.startsWith('response-'))
-    .map(([name, value]) => [name.slice('response-'.length), value]);
-  const whole = !range && request.headers['x-amz-checksum-mode'] === 'ENABLED';
-  const headers = {
-    ...object.headers,
-    ...Object.fromEntries(overrides),
-    ...(whole ? object.checksums : {}),
-    etag,
-    'accept-ranges': 'bytes',
-    'last-modified': object.modifiedDate.toUTCString(),
-    'content-length': end - start + 1,
-    ...(range ? { 'content-range': `bytes ${start}-${end}/${object.sizeBytes}` } : {}),
-  };
-  const status = range ? 206 : 200;
-  return method === 'HEAD' ? { status, headers } : { status, headers, body: object.blob.read(start, end) };
-}
-
-function readRange(range: string | undefined, sizeBytes: number): [number, number] {
-  if (!range) return [0, sizeBytes - 1];
-  const [, from, to] = /^bytes=(\d*)-(\d*)$/.exec(range) ?? [];
-  const start = from ? Number(from) : Math.max(sizeBytes - Number(to), 0);
-  const end = from && to ? Math.min(Number(to), sizeBytes - 1) : sizeBytes - 1;
-  if (start >= sizeBytes || start > end)
-    throw new S3Error(416, 'InvalidRange', 'The requested range is not satisfiable');
-  return [start, end];
 }
 
 /** As a process of its own: prints its URL and serves until it is killed. */
