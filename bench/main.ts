@@ -1,11 +1,15 @@
 import { mkdir, writeFile } from 'node:fs/promises';
+import { exportFigures } from './exports.ts';
 import { type Figure, lineOf, ratioOf } from './figures.ts';
 import { requestFigures } from './requests.ts';
 import { startFigures } from './start.ts';
+import { xlsxFigures } from './xlsx.ts';
 
 /** Groups of figures; `npm run bench -- requests` runs one of them. */
 const groups: Record<string, () => Promise<Figure[]>> = {
   requests: requestFigures,
+  exports: exportFigures,
+  xlsx: xlsxFigures,
   start: startFigures,
 };
 

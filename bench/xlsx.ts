@@ -140,7 +140,7 @@ async function child(kind: string, input: string, output: string): Promise<void>
   process.stdout.write(JSON.stringify({ ms, grown: process.resourceUsage().maxRSS * 1024 - before }));
 }
 
-async function compile(directory: string): Promise<string> {
+export async function compile(directory: string): Promise<string> {
   const program = join(directory, 'libxlsxwriter');
   await run('cc', ['-O2', '-o', program, 'bench/libxlsxwriter.c', '-lxlsxwriter']);
   return program;
