@@ -27,12 +27,11 @@ export class WorkThread {
 
   start(): void {
     const started = performance.now();
-    const fromSource = this.#entry.pathname.endsWith('.ts');
-    const worker = new Worker(this.#entry, {
-      workerData: { work: this.#work },
-      name: 'work',
-      ...(fromSource ? { execArgv: ['--import', 'tsx'] } : {}),
-    });
+    const options = { workerData: { work: this.#work }, name: 'work' };
+    const { href } = this.#entry;
+    const worker = href.endsWith('.ts')
+      ? new Worker(fromSource(href), { ...options, eval: true })
+      : new Worker(this.#entry, options);
     this.#worker = worker;
     worker.on('message', (report: Report) => this.#tell(report));
     worker.on('error', (error) => this.#log('error', 'the worker thread died', errorFields(error)));
@@ -68,4 +67,10 @@ export class WorkThread {
   #log(level: 'warn' | 'error', message: string, fields: Record<string, unknown>): void {
     this.#tell({ type: 'log', level, message, fields });
   }
+}
+
+/** A thread does not take over how its process reads TypeScript, so one that runs from source loads that itself. */
+function fromSource(entry: string): string {
+  const tsx = import.meta.resolve('tsx/esm/api');
+  return `import(${JSON.stringify(tsx)}).then(({ register }) => (register(), import(${JSON.stringify(entry)})))`;
 }
