@@ -17,6 +17,8 @@ import type { AnyOperation, Api } from './http/operation.ts';
 import { routePath } from './http/operation.ts';
 import { type Metrics, probeRoutes } from './http/probes.ts';
 import { errorHandler, problemBody, problemOf, problemPage } from './http/problems.ts';
+import type { JobFeeds } from './images/progress.ts';
+import { imageRoutes } from './images/routes.ts';
 import { newId } from './lib/id.ts';
 import { Problem } from './lib/problem.ts';
 import type { ObjectStore } from './objects/store.ts';
@@ -39,6 +41,9 @@ export interface Services {
   publicUrl: string | null;
   /** Whether downloads redirect to where the store can sign a URL. */
   downloadRedirect: boolean;
+  /** Streams of image jobs. */
+  feeds: JobFeeds;
+  imageJobsPerClient: number;
 }
 
 /** Every method that the server reads, so that a path answers 405 to those it does not have. */
@@ -96,6 +101,7 @@ export function buildApp(services: Services): FastifyInstance {
       const api: Api = { app: scope, pool, gate, operations, requireChangeReason, publicUrl };
       studyRoutes(api);
       exportRoutes(api, services);
+      imageRoutes(api, services);
       auditRoutes(api);
       refuseOtherMethods(scope, operations, gate);
       const document = JSON.stringify(openapiDocument(operations, { version: services.version, scopes }));

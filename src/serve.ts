@@ -12,6 +12,8 @@ import type { Settings } from './config.ts';
 import { openPool } from './db/database.ts';
 import type { Gate } from './http/gate.ts';
 import { openMetrics } from './http/probes.ts';
+import { JobFeeds } from './images/progress.ts';
+import { listen } from './jobs/listen.ts';
 import { WorkThread } from './jobs/thread.ts';
 import { loadMasterKey } from './lib/master-key.ts';
 import { openStore } from './objects/open.ts';
@@ -77,9 +79,16 @@ export async function serve(settings: Settings, log: Logger, signal?: AbortSigna
     closers.push(async () => auth.close());
     await auth.start();
     if (config.workers > 0) {
-      const { workers, objectStore } = config;
-      const settings = { databaseUrl: database.url, objectStore, workers } satisfies WorkSettings;
-      const thread = new WorkThread(workEntry, settings, (report) => {
+      const { workers, objectStore, filesInParallel, fileRoots, cloudEndpoints, cloudIdleTimeoutMs } = config;
+      const work = {
+        databaseUrl: database.url,
+        objectStore,
+        workers,
+        filesInParallel,
+        masterKey: secrets.masterKey,
+        clouds: { fileRoots, cloudEndpoints, idleTimeoutMs: cloudIdleTimeoutMs },
+      } satisfies WorkSettings;
+      const thread = new WorkThread(workEntry, work, (report) => {
         if (report.type === 'log') log[report.level](report.fields, report.message);
         else if (report.type === 'running') metrics.jobsRunning.set(report.count);
         else metrics.jobs.observe({ kind: report.kind, outcome: report.outcome }, report.seconds);
@@ -93,8 +102,25 @@ export async function serve(settings: Settings, log: Logger, signal?: AbortSigna
       recordSoon: (draft) => reads.add(draft),
       recordWith: (draft) => (first) => eventClause(draft, first),
     };
+    const feeds = new JobFeeds(pool);
+    const listening = new AbortController();
+    closers.push(async () => {
+      listening.abort();
+      feeds.close();
+    });
+    await listen(
+      {
+        url: database.url,
+        name: 'sds api notifications',
+        tell: (report) => report.type === 'log' && log[report.level](report.fields, report.message),
+        signal: listening.signal,
+      },
+      { sds_image_jobs: (jobId) => feeds.changed(jobId) },
+      () => feeds.changedAll(),
+    );
     const app = buildApp({
       ...config,
+      feeds,
       pool,
       gate,
       log,

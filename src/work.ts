@@ -1,14 +1,19 @@
 import { randomUUID } from 'node:crypto';
 import { hostname, setPriority } from 'node:os';
 import { isMainThread, parentPort, workerData } from 'node:worker_threads';
+import { recordEvent } from './audit/record.ts';
+import { type CredentialDeps, openCredential } from './credentials/open.ts';
 import { openPool } from './db/database.ts';
 import { exportJobs } from './exports/jobs.ts';
 import { sweepExports } from './exports/sweep.ts';
+import { imageJobs } from './images/run-job.ts';
 import { type Chore, Chores } from './jobs/chores.ts';
 import { listen } from './jobs/listen.ts';
 import { JobLoop } from './jobs/loop.ts';
 import { purgeObjects } from './jobs/purge.ts';
 import { errorFields, type Tell } from './jobs/report.ts';
+import type { MasterKeySource } from './lib/master-key.ts';
+import { MasterKeys } from './lib/master-keys.ts';
 import { openStore } from './objects/open.ts';
 import { purgeStudies } from './studies/purge.ts';
 
@@ -19,6 +24,11 @@ export interface WorkSettings {
   objectStore: string;
   /** Jobs at once. */
   workers: number;
+  /** Files of an image job that are copied at once. */
+  filesInParallel: number;
+  /** Opens the credentials of image jobs. */
+  masterKey: MasterKeySource;
+  clouds: Omit<CredentialDeps, 'masterKey'>;
 }
 
 /** 30 s and an hour: each is also done when something asks for it; these catch what a crash or a fault left. */
@@ -27,8 +37,9 @@ const SWEEP_EVERY_MS = 3_600_000;
 
 /** Does the work that is no answer to a request: jobs, and what deletions left. */
 export async function startWork(settings: WorkSettings, tell: Tell): Promise<{ stop(): Promise<void> }> {
-  const { databaseUrl, workers } = settings;
+  const { databaseUrl, workers, filesInParallel } = settings;
   const store = await openStore(settings.objectStore);
+  const credentials = { ...settings.clouds, masterKey: await openMasterKeys(settings.masterKey) };
   // 2 connections a job (progress and lease) and 2 for all else.
   const pool = openPool({
     url: databaseUrl,
@@ -38,7 +49,16 @@ export async function startWork(settings: WorkSettings, tell: Tell): Promise<{ s
       tell({ type: 'log', level: 'warn', message: 'an idle connection broke', fields: errorFields(error) }),
   });
   const loop = new JobLoop({
-    kinds: [exportJobs({ pool, databaseUrl, store })],
+    kinds: [
+      exportJobs({ pool, databaseUrl, store }),
+      imageJobs({
+        pool,
+        store,
+        openCloud: (credentialId) => openCredential(pool, credentialId, credentials),
+        record: recordEvent,
+        filesInParallel,
+      }),
+    ],
     concurrency: workers,
     workerId: `${hostname()}/${process.pid}/${randomUUID()}`,
     tell,
@@ -86,6 +106,11 @@ export async function startWork(settings: WorkSettings, tell: Tell): Promise<{ s
       await store.close();
     },
   };
+}
+
+/** A key that came to this thread as a copy is a Buffer no more. */
+function openMasterKeys(source: MasterKeySource): Promise<MasterKeys> {
+  return MasterKeys.open(source.kind === 'inline' ? { ...source, key: Buffer.from(source.key) } : source);
 }
 
 /** Runs in the thread until it is told to stop; then hands its jobs back, closes everything and lets the thread end. */

@@ -22,7 +22,10 @@ export interface EventStreamOptions {
  * The answer that sends `events` (chunks of whole events) as they come, until they end, the signal aborts or the client
  * goes. What is not sent yet is asked for one chunk at a time, so a slow client makes nothing pile up here.
  */
-export function eventStream(events: (signal: AbortSignal) => AsyncIterable<string>, options: EventStreamOptions): Result {
+export function eventStream(
+  events: (signal: AbortSignal) => AsyncIterable<string>,
+  options: EventStreamOptions,
+): Result {
   return {
     headers: {
       'Content-Type': 'text/event-stream; charset=utf-8',

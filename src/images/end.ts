@@ -1,7 +1,7 @@
 import type { Db, Tx } from '../db/database.ts';
 import type { EventDraft } from '../http/gate.ts';
-import { endJob, endOpenFiles, type LockedJob, lockJob } from './job-queries.ts';
 import { findFirstFault } from './file-queries.ts';
+import { endJob, endOpenFiles, type LockedJob, lockJob } from './job-queries.ts';
 import { outcomeOf } from './states.ts';
 
 /** Records an audit event in the caller's transaction. */

@@ -1,4 +1,4 @@
-import { isDatabaseError, savepoint, transaction, type Tx } from '../db/database.ts';
+import { isDatabaseError, savepoint, type Tx, transaction } from '../db/database.ts';
 import { Interruption } from '../jobs/kind.ts';
 import { newId } from '../lib/id.ts';
 import { kinds } from '../studies/kinds.ts';

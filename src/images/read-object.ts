@@ -44,7 +44,11 @@ export async function* readObject(reading: Reading): AsyncGenerator<Buffer> {
 }
 
 /** `length` bytes of an object from `start`. */
-export async function readPart({ store, info, tries, signal }: Reading, start: number, length: number): Promise<Buffer> {
+export async function readPart(
+  { store, info, tries, signal }: Reading,
+  start: number,
+  length: number,
+): Promise<Buffer> {
   const bytes = Buffer.allocUnsafeSlow(length);
   let got = 0;
   await tries.run(async () => {

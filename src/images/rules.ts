@@ -58,7 +58,10 @@ export async function startIngest(tx: Tx, call: StartCall<IngestBody>, limit: nu
   const { prefix, files, overwrite = false } = call.body;
   if ((prefix === undefined) === (files === undefined)) {
     const detail = 'exactly one of prefix and files is required';
-    const both = [{ pointer: '/prefix', detail }, { pointer: '/files', detail }];
+    const both = [
+      { pointer: '/prefix', detail },
+      { pointer: '/files', detail },
+    ];
     throw rejected('bad-request', prefix === undefined ? both.slice(0, 1) : both);
   }
   return start(tx, call, { type: 'INGEST', prefix: prefix ?? null, overwrite }, limit, async (faults) =>
@@ -162,7 +165,9 @@ async function slidesOf(
       faults.push({ pointer: '/studyId', detail: 'has no slide with an image' });
     return null;
   }
-  const found = new Map((await findImagedSlides(tx, studyId, { ids: slideIds })).map((slide) => [slide.slideId, slide]));
+  const found = new Map(
+    (await findImagedSlides(tx, studyId, { ids: slideIds })).map((slide) => [slide.slideId, slide]),
+  );
   const without = slideIds.filter((id) => !found.has(id));
   const slides = new Set(
     (await findReferences(tx, studyId, { subjects: [], organs: [], slides: without })).map(({ id }) => id),
@@ -179,7 +184,8 @@ async function slidesOf(
 /** Throws the 409 of an action that the state of the job does not allow. */
 function checkState(step: 'retry' | 'cancel', status: JobStatus): void {
   const from: readonly JobStatus[] = transitions[step].from;
-  if (!from.includes(status)) throw conflict(`The job is ${status}; only ${from.join(' and ')} ones can be ${PAST[step]}.`);
+  if (!from.includes(status))
+    throw conflict(`The job is ${status}; only ${from.join(' and ')} ones can be ${PAST[step]}.`);
 }
 
 const PAST = { retry: 'retried', cancel: 'cancelled' };

@@ -1,11 +1,20 @@
 import { setMaxListeners } from 'node:events';
 import type pg from 'pg';
-import { transaction, type Tx } from '../db/database.ts';
+import { type Tx, transaction } from '../db/database.ts';
 import { Interruption, type JobKind } from '../jobs/kind.ts';
-import { ObjectError, type ObjectStore } from '../objects/store.ts';
+import type { ObjectStore } from '../objects/store.ts';
 import { studyExists } from '../studies/queries.ts';
 import { cancelledReason, end, endEarly, type RecordEvent } from './end.ts';
-import { type ClaimedJob, claimJob, findOpenFiles, handBackJob, lockHeld, type OpenFile, recordProgress, renewJob } from './file-queries.ts';
+import {
+  type ClaimedJob,
+  claimJob,
+  findOpenFiles,
+  handBackJob,
+  lockHeld,
+  type OpenFile,
+  recordProgress,
+  renewJob,
+} from './file-queries.ts';
 import { ingestFile, StudyGone } from './ingest.ts';
 import { listSource } from './list-source.ts';
 import { Meter } from './meter.ts';
@@ -39,7 +48,13 @@ export function imageJobs(deps: ImageJobDeps): JobKind<ClaimedJob> {
     },
     handBack: (claim) => handBackJob(pool, claim),
     fail: (claim) =>
-      endEarly(holder(pool, claim), claim.id, 'FAILED', 'The service met an error of its own; its log has the cause.', record),
+      endEarly(
+        holder(pool, claim),
+        claim.id,
+        'FAILED',
+        'The service met an error of its own; its log has the cause.',
+        record,
+      ),
     run: (claim, signal) => runJob(deps, claim, signal),
   };
 }
@@ -64,7 +79,9 @@ async function runJob(deps: ImageJobDeps, job: ClaimedJob, signal: AbortSignal):
   } catch (error) {
     const cause: unknown = signal.aborted ? signal.reason : error;
     if (cause instanceof Interruption && cause.why === 'cancelled') {
-      const reason = (await studyExists(pool, job.studyId)) ? cancelledReason : `${cancelledReason} Its study was deleted.`;
+      const reason = (await studyExists(pool, job.studyId))
+        ? cancelledReason
+        : `${cancelledReason} Its study was deleted.`;
       await endEarly(held, job.id, 'CANCELLED', reason, record);
     } else if (cause instanceof StudyGone || cause instanceof FileFault) {
       await endEarly(held, job.id, 'FAILED', cause.message, record);

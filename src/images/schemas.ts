@@ -1,5 +1,5 @@
 import { Type } from 'typebox';
-import { idOf, nullable, text, Timestamp, titled } from '../studies/schemas.ts';
+import { idOf, nullable, Timestamp, text, titled } from '../studies/schemas.ts';
 import { fileStatuses, jobStatuses, jobTypes } from './states.ts';
 
 const count = (description: string) => Type.Integer({ minimum: 0, description });
@@ -75,7 +75,11 @@ export const StartIngest = Type.Object({
       Type.Object({
         key: text('Key of the object.', 1, KEY_LENGTH, 'scans/2026-03/1001-LIVER-1.svs'),
         fileName: Type.Optional(
-          Type.String({ minLength: 1, maxLength: 1024, description: 'FILE NAME; default: the last segment of the key.' }),
+          Type.String({
+            minLength: 1,
+            maxLength: 1024,
+            description: 'FILE NAME; default: the last segment of the key.',
+          }),
         ),
         subjectId: Type.Optional({ ...idOf('subject'), description: 'Subject of the slide, where it is created.' }),
         organId: Type.Optional({ ...idOf('organ'), description: 'Organ of the slide, where it is created.' }),
