@@ -10,8 +10,13 @@ import type pg from 'pg';
 import { auditRoutes } from './audit/routes.ts';
 import type { Auth } from './auth/auth.ts';
 import { scopes } from './auth/scopes.ts';
+import type { CredentialDeps } from './credentials/open.ts';
+import { credentialRoutes } from './credentials/routes.ts';
 import { exportRoutes } from './exports/routes.ts';
+import { answerClientError } from './http/client-error.ts';
 import type { Gate } from './http/gate.ts';
+import { jsonBodies } from './http/json-body.ts';
+import { refuseOtherMethods, routeEveryMethod } from './http/methods.ts';
 import { openapiDocument } from './http/openapi.ts';
 import type { AnyOperation, Api } from './http/operation.ts';
 import { routePath } from './http/operation.ts';
@@ -41,13 +46,16 @@ export interface Services {
   publicUrl: string | null;
   /** Whether downloads redirect to where the store can sign a URL. */
   downloadRedirect: boolean;
+  credentials: CredentialDeps;
   /** Streams of image jobs. */
   feeds: JobFeeds;
   imageJobsPerClient: number;
 }
 
-/** Every method that the server reads, so that a path answers 405 to those it does not have. */
-const METHODS = ['GET', 'HEAD', 'POST', 'PUT', 'DELETE', 'PATCH', 'OPTIONS'] as const;
+/** What reads nothing and writes nothing of the API: a page, a probe, a document. */
+const READ_ONLY = ['GET', 'HEAD'];
+
+const HEAD_BYTES = 32_768;
 
 /** The whole HTTP server: every routes.ts by name. */
 export function buildApp(services: Services): FastifyInstance {
@@ -57,8 +65,15 @@ export function buildApp(services: Services): FastifyInstance {
     logController: new LogController({ disableRequestLogging: true }),
     genReqId: () => newId(),
     bodyLimit: services.bodyLimitBytes,
+    // 32 KiB: a FILE NAME of 1,024 characters is a filter of 12 KiB, percent-encoded, and again in the cursor of a link.
+    http: { maxHeaderSize: HEAD_BYTES },
+    // 5 minutes: a body of 8 MiB by a line of 0.25 Mbit/s; who takes longer only holds the connection.
+    requestTimeout: 300_000,
     // Long ids are malformed ones, which is for us to tell (400) and not for the router (404).
-    routerOptions: { maxParamLength: 4_096, ignoreTrailingSlash: false },
+    routerOptions: { maxParamLength: HEAD_BYTES, ignoreTrailingSlash: false },
+    // The absolute form of a URL, which a client of a proxy sends (RFC 9112 §3.2.2).
+    rewriteUrl: ({ url = '/' }) => url.replace(/^https?:\/\/[^/?]*/i, ''),
+    clientErrorHandler: answerClientError,
     // A URL that cannot be decoded is told like everything else: 401 first, under /api/v1.
     frameworkErrors: (error, request, reply) => {
       void refuseUrl(error, request as FastifyRequest, reply as unknown as FastifyReply);
@@ -67,7 +82,7 @@ export function buildApp(services: Services): FastifyInstance {
   const onError = errorHandler(gate, pool);
   const refuseUrl = async (error: Error, request: FastifyRequest, reply: FastifyReply): Promise<void> => {
     try {
-      if (request.url.startsWith('/api/v1')) await authenticated(gate)(request);
+      if (/^\/api\/v1(?![^/?])/.test(request.url)) await authenticated(gate)(request);
       await onError(error, request, reply);
     } catch (problem) {
       await onError(problem, request, reply);
@@ -76,6 +91,7 @@ export function buildApp(services: Services): FastifyInstance {
   app.decorateRequest('caller', null);
   app.decorateRequest('operation', null);
   app.setErrorHandler(onError);
+  routeEveryMethod(app);
   jsonBodies(app);
   app.addHook('onSend', (request, reply, payload, done) => {
     reply.header('X-Request-Id', request.id);
@@ -102,13 +118,19 @@ export function buildApp(services: Services): FastifyInstance {
       studyRoutes(api);
       exportRoutes(api, services);
       imageRoutes(api, services);
+      credentialRoutes(api, services.credentials);
       auditRoutes(api);
-      refuseOtherMethods(scope, operations, gate);
+      for (const [path, group] of Map.groupBy(operations, (one) => one.path)) {
+        const allowed = group.flatMap(({ method }) => (method === 'GET' ? READ_ONLY : [method]));
+        refuseOtherMethods(scope, routePath(path), allowed, async (request) => {
+          request.operation = group[0] as AnyOperation;
+          await authenticated(gate)(request);
+        });
+      }
       const document = JSON.stringify(openapiDocument(operations, { version: services.version, scopes }));
       scope.get('/openapi.json', (_request, reply) => reply.type('application/json').send(document));
-      scope.setNotFoundHandler({ preHandler: authenticated(gate) }, () => {
-        throw new Problem('not-found', 'There is no such path.');
-      });
+      refuseOtherMethods(scope, '/openapi.json', READ_ONLY);
+      refuseUnknownPaths(scope, authenticated(gate));
     },
     { prefix: '/api/v1' },
   );
@@ -127,14 +149,13 @@ export function buildApp(services: Services): FastifyInstance {
       );
     }
   }
+  for (const url of ['/healthz', '/readyz', '/metrics', '/errors/:name']) refuseOtherMethods(app, url, READ_ONLY);
   app.get('/errors/:name', (request, reply) => {
     const page = problemPage((request.params as { name: string }).name);
     if (!page) throw new Problem('not-found', 'There is no such kind of problem.');
     return reply.type('text/html; charset=utf-8').send(page);
   });
-  app.setNotFoundHandler(() => {
-    throw new Problem('not-found', 'There is no such path.');
-  });
+  refuseUnknownPaths(app, async () => {});
   return app;
 }
 
@@ -164,48 +185,12 @@ function authenticated(gate: Gate) {
   };
 }
 
-/** 405 with Allow for the methods that a path does not have, before its body is looked at (decisions §8). */
-function refuseOtherMethods(app: FastifyInstance, operations: AnyOperation[], gate: Gate): void {
-  const methods = new Map<string, Set<string>>();
-  for (const { method, path } of operations) {
-    const known = methods.get(path) ?? new Set();
-    known.add(method);
-    if (method === 'GET') known.add('HEAD');
-    methods.set(path, known);
-  }
-  for (const [path, known] of methods) {
-    const allow = [...known].join(', ');
-    const operation = operations.find((one) => one.path === path) as AnyOperation;
-    app.route({
-      method: METHODS.filter((method) => !known.has(method)),
-      url: routePath(path),
-      onRequest: async (request) => {
-        request.operation = operation;
-        await authenticated(gate)(request);
-        throw new Problem('method-not-allowed', `This path has the methods ${allow}.`, { headers: { Allow: allow } });
-      },
-      handler: () => {},
-    });
-  }
-}
-
-const utf8 = new TextDecoder('utf-8', { fatal: true });
-
-/**
- * Bodies are JSON in UTF-8 and nothing else; an empty one is none. Parsed here and not by Fastify, as `__proto__` is an
- * attribute key like any other (decisions §1).
- */
-function jsonBodies(app: FastifyInstance): void {
-  app.removeAllContentTypeParsers();
-  app.addContentTypeParser('application/json', { parseAs: 'buffer' }, (_request, body, done) => {
-    if (body.length === 0) return done(null, undefined);
-    try {
-      done(null, JSON.parse(utf8.decode(body as Buffer)));
-    } catch (error) {
-      // Only the place of the fault: the parser's own message quotes the body, which may hold a secret.
-      const at = error instanceof SyntaxError ? /position \d+/.exec(error.message)?.[0] : undefined;
-      const detail = error instanceof SyntaxError ? `is not valid JSON${at ? ` (${at})` : ''}` : 'is not UTF-8';
-      done(new Problem('bad-request', `The body ${detail}.`, { faults: [{ pointer: '', detail }] }));
-    }
+/** 404 for all paths that are not there; `first` comes before it, and both before anything of the body is read. */
+function refuseUnknownPaths(app: FastifyInstance, first: (request: FastifyRequest) => Promise<void>): void {
+  app.addHook('onRequest', async (request) => {
+    if (!request.is404) return;
+    await first(request);
+    throw new Problem('not-found', 'There is no such path.');
   });
+  app.setNotFoundHandler(() => {});
 }

@@ -15,7 +15,7 @@ import { openMetrics } from './http/probes.ts';
 import { JobFeeds } from './images/progress.ts';
 import { listen } from './jobs/listen.ts';
 import { WorkThread } from './jobs/thread.ts';
-import { loadMasterKey } from './lib/master-key.ts';
+import { MasterKeys } from './lib/master-keys.ts';
 import { openStore } from './objects/open.ts';
 import type { WorkSettings } from './work.ts';
 
@@ -47,7 +47,7 @@ export async function serve(settings: Settings, log: Logger, signal?: AbortSigna
     }
   };
   try {
-    const masterKey = await loadMasterKey(secrets.masterKey);
+    const masterKey = await MasterKeys.open(secrets.masterKey);
     const database = await openDatabase(settings, {
       purpose: 'serve',
       log: (message) => log.info(message),
@@ -72,7 +72,7 @@ export async function serve(settings: Settings, log: Logger, signal?: AbortSigna
     const auth = createAuth({
       ...config,
       db: pool,
-      masterKey,
+      masterKey: masterKey.first,
       log,
       onTokenRequest: (outcome) => metrics.tokenRequests.inc({ outcome }),
     });
@@ -127,6 +127,7 @@ export async function serve(settings: Settings, log: Logger, signal?: AbortSigna
       store,
       metrics,
       metricsToken: secrets.metricsToken,
+      credentials: { ...config, masterKey, idleTimeoutMs: config.cloudIdleTimeoutMs },
       auth,
       version,
     });

@@ -114,10 +114,6 @@ export async function deleteCredential(tx: Tx, credentialId: string): Promise<vo
 
 /** Whether an image job that is waiting or running uses the credential. */
 export async function isInUse(tx: Tx, credentialId: string): Promise<boolean> {
-  const { rows: tables } = await tx.query<{ there: boolean }>(
-    prepared(`select to_regclass('image_jobs') is not null as there`, []),
-  );
-  if (!tables[0]?.there) return false;
   const text = `select from image_jobs where credential_id = $1 and status in ('CREATED', 'RUNNING') limit 1`;
   const { rowCount } = await tx.query(prepared(text, [credentialId]));
   return rowCount === 1;
