@@ -21,7 +21,7 @@ import { openapiDocument } from './http/openapi.ts';
 import type { AnyOperation, Api } from './http/operation.ts';
 import { routePath } from './http/operation.ts';
 import { type Metrics, probeRoutes } from './http/probes.ts';
-import { errorHandler, problemBody, problemOf, problemPage } from './http/problems.ts';
+import { errorHandler, problemPage } from './http/problems.ts';
 import type { JobFeeds } from './images/progress.ts';
 import { imageRoutes } from './images/routes.ts';
 import { newId } from './lib/id.ts';
@@ -82,7 +82,7 @@ export function buildApp(services: Services): FastifyInstance {
   const onError = errorHandler(gate, pool);
   const refuseUrl = async (error: Error, request: FastifyRequest, reply: FastifyReply): Promise<void> => {
     try {
-      if (/^\/api\/v1(?![^/?])/.test(request.url)) await authenticated(gate)(request);
+      if (needsToken(request)) await authenticated(gate)(request);
       await onError(error, request, reply);
     } catch (problem) {
       await onError(problem, request, reply);
@@ -130,7 +130,6 @@ export function buildApp(services: Services): FastifyInstance {
       const document = JSON.stringify(openapiDocument(operations, { version: services.version, scopes }));
       scope.get('/openapi.json', (_request, reply) => reply.type('application/json').send(document));
       refuseOtherMethods(scope, '/openapi.json', READ_ONLY);
-      refuseUnknownPaths(scope, authenticated(gate));
     },
     { prefix: '/api/v1' },
   );
@@ -155,7 +154,7 @@ export function buildApp(services: Services): FastifyInstance {
     if (!page) throw new Problem('not-found', 'There is no such kind of problem.');
     return reply.type('text/html; charset=utf-8').send(page);
   });
-  refuseUnknownPaths(app, async () => {});
+  refuseUnknownPaths(app, gate);
   return app;
 }
 
@@ -185,11 +184,16 @@ function authenticated(gate: Gate) {
   };
 }
 
-/** 404 for all paths that are not there; `first` comes before it, and both before anything of the body is read. */
-function refuseUnknownPaths(app: FastifyInstance, first: (request: FastifyRequest) => Promise<void>): void {
+/** Whether a URL needs a token, also one that is not there or cannot be decoded (decisions §8). */
+function needsToken({ url }: FastifyRequest): boolean {
+  return /^\/api\/v1(?![^/?])/.test(url);
+}
+
+/** 404 for all paths that are not there, before anything of the body is read. */
+function refuseUnknownPaths(app: FastifyInstance, gate: Gate): void {
   app.addHook('onRequest', async (request) => {
     if (!request.is404) return;
-    await first(request);
+    if (needsToken(request)) await authenticated(gate)(request);
     throw new Problem('not-found', 'There is no such path.');
   });
   app.setNotFoundHandler(() => {});

@@ -1,5 +1,6 @@
-import type { FastifyInstance, FastifyPluginAsync, FastifyRequest } from 'fastify';
+import type { FastifyPluginAsync, FastifyRequest } from 'fastify';
 import { type Db, isUnavailable } from '../db/database.ts';
+import { refuseOtherMethods } from '../http/methods.ts';
 import { Problem } from '../lib/problem.ts';
 import { type ClientLogin, readLogin } from './clients.ts';
 import type { Keyring } from './keys.ts';
@@ -108,20 +109,6 @@ function tokenEndpoint(
       refuseOtherMethods(app, url, ['POST']);
     }
   };
-}
-
-/** 405 for all other methods of a path, before anything of the request is looked at. */
-function refuseOtherMethods(app: FastifyInstance, url: string, allowed: string[]): void {
-  app.route({
-    method: ['GET', 'HEAD', 'POST', 'PUT', 'PATCH', 'DELETE', 'OPTIONS'].filter((one) => !allowed.includes(one)),
-    url,
-    exposeHeadRoute: false,
-    onRequest: (request, _reply, done) => {
-      const Allow = allowed.join(', ');
-      done(new Problem('method-not-allowed', `${request.method} is not among: ${Allow}.`, { headers: { Allow } }));
-    },
-    handler: () => {},
-  });
 }
 
 function toOAuthError(error: unknown): OAuthError {

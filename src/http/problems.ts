@@ -21,7 +21,7 @@ export function problemOf(error: unknown): Problem {
     });
   }
   if (statusCode !== undefined && statusCode >= 400 && statusCode < 500)
-    return new Problem('bad-request', `${message}.`);
+    return new Problem('bad-request', message.endsWith('.') ? message : `${message}.`);
   return new Problem('internal', 'The server met an error; its log tells more under this requestId.', { cause: error });
 }
 
@@ -60,6 +60,9 @@ export function errorHandler(gate: Gate, db: Parameters<Gate['record']>[0]) {
       }
     }
     if (problem.status >= 500) request.log.error({ err: error }, problem.message);
+    // The framework would close the connection under a client that is still sending, which then sees a broken pipe and
+    // not this answer. Kept open, the rest is read and thrown away.
+    reply.removeHeader('connection');
     return reply
       .code(problem.status)
       .headers(problem.headers)
