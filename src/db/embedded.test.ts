@@ -5,7 +5,7 @@ import { promisify } from 'node:util';
 import { expect, test } from 'vitest';
 import { cleanup, dataDir, dirWithCluster, isLinux, kill, open, query, until } from '../../test/embedded-fixture.ts';
 import { isServer, readPidFile } from './embedded/postmaster.ts';
-import { DataDirectoryInUse, openEmbedded } from './embedded.ts';
+import { DataDirectoryInUse, type EmbeddedServer, openEmbedded } from './embedded.ts';
 
 test('an empty directory gets a cluster and a server that only the Unix socket leads to', async () => {
   const dir = await dataDir();
@@ -82,14 +82,34 @@ test('a path too long for a Unix socket works, with a private directory for the 
   expect(beside.started).toBe(false);
 });
 
-test('a start that is given up leaves nothing running', async () => {
+test('a start that is given up, at whatever moment, leaves nothing running', async () => {
   const dir = await dirWithCluster();
+  let givenUp = 0;
+  for (let afterMs = 0; afterMs < 80; afterMs += 5) {
+    const giveUp = new AbortController();
+    setTimeout(() => giveUp.abort(new Error('given up')), afterMs);
+    const outcome = await openEmbedded({ dir, purpose: 'serve', signal: giveUp.signal }).catch(
+      (error: unknown) => error,
+    );
+    if (outcome instanceof Error) {
+      expect(outcome.message).toBe('given up');
+      givenUp++;
+    } else {
+      await (outcome as EmbeddedServer).close();
+    }
+    expect(await readPidFile(join(dir, 'postgres'))).toBeNull();
+  }
+  expect(givenUp).toBeGreaterThan(0);
+});
+
+test('making a cluster that is given up leaves nothing of it', async () => {
+  const dir = await dataDir();
   const giveUp = new AbortController();
   const starting = openEmbedded({ dir, purpose: 'serve', signal: giveUp.signal });
-  await until(async () => (await readPidFile(join(dir, 'postgres'))) !== null);
+  await until(async () => (await readdir(dir)).some((name) => name.startsWith('postgres.new-')));
   giveUp.abort(new Error('given up'));
   await expect(starting).rejects.toThrow('given up');
-  expect(await readPidFile(join(dir, 'postgres'))).toBeNull();
+  expect(await readdir(dir)).toEqual([]);
 });
 
 test('a cluster of another major version is refused', async () => {

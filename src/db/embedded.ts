@@ -228,9 +228,7 @@ async function takeLocks(file: PidFile, purpose: EmbeddedOptions['purpose'], sig
     lock_timeout: lockTimeoutMs,
   });
   client.on('error', () => {}); // 'end' follows, and counts
-  const abort = () => void client.end().catch(() => {});
-  signal.addEventListener('abort', abort);
-  try {
+  const takeAll = async () => {
     await client.connect();
     if (purpose === 'serve') {
       await client.query('SELECT pg_advisory_lock($1, $2)', [lock.class, lock.serve]).catch(async (error: unknown) => {
@@ -239,9 +237,19 @@ async function takeLocks(file: PidFile, purpose: EmbeddedOptions['purpose'], sig
     }
     // Waits while the last user stops the server.
     await client.query('SELECT pg_advisory_lock_shared($1, $2)', [lock.class, lock.use]);
+  };
+  let abort = () => {};
+  const aborted = new Promise<never>((_, reject) => {
+    abort = () => reject(signal.reason);
+  });
+  signal.addEventListener('abort', abort);
+  try {
+    signal.throwIfAborted();
+    await Promise.race([takeAll(), aborted]);
     return client;
   } catch (error) {
-    await client.end().catch(() => {});
+    // Not awaited: of a connection that is being made it would never come back.
+    void client.end().catch(() => {});
     throw error;
   } finally {
     signal.removeEventListener('abort', abort);

@@ -96,8 +96,7 @@ async function makeCluster(data: string, binaries: Binaries, runAs: RunAs, signa
       options,
       signal,
     );
-    if (code !== 0)
-      throw new Error(`The embedded PostgreSQL cannot make its cluster (initdb: ${code}): ${errors.trim()}`);
+    if (code !== 0) throw new Error(`The embedded PostgreSQL cannot make its cluster (${code}): ${errors.trim()}`);
     await rename(sibling, data).catch((error: NodeJS.ErrnoException) => {
       if (error.code !== 'ENOTEMPTY' && error.code !== 'EEXIST') throw error; // else another process was faster
     });
@@ -113,10 +112,17 @@ async function run(file: string, args: string[], options: SpawnOptions, signal: 
   child.stderr?.on('data', (chunk: Buffer) => {
     errors += chunk;
   });
-  return new Promise<{ code: number | string | null; errors: string }>((resolve, reject) => {
-    child.once('error', (cause) => reject(signal.aborted ? cause : cannotRun(file, cause)));
-    child.once('close', (code, killed) => resolve({ code: code ?? killed, errors }));
+  let fault: Error | null = null;
+  child.once('error', (error) => {
+    fault = error;
   });
+  // Only "close" says that the programs it started have ended too, and write no more.
+  const code = await new Promise<number | string | null>((resolve) => {
+    child.once('close', (code, killed) => resolve(code ?? killed));
+  });
+  signal.throwIfAborted();
+  if (fault) throw cannotRun(file, fault);
+  return { code, errors };
 }
 
 /** A program that is there and does not start: another C library, a mount without exec, a user that cannot be taken. */

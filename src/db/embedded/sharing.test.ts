@@ -162,7 +162,7 @@ describe('remains of a crash', () => {
   test.runIf(isLinux)('a lock file that names a zombie is no obstacle', async () => {
     const uid = isRoot ? Number((await promisify(execFile)('id', ['-u', 'nobody'])).stdout) : undefined;
     // The shell's child ends; "exec" puts a program in the shell's place that never asks for its child.
-    const parent = spawn('sh', ['-c', 'true & echo $!; exec sleep 600'], { cwd: '/', ...(uid && { uid }) });
+    const parent = spawn('sh', ['-c', 'sleep 0.2 & echo $!; exec sleep 600'], { cwd: '/', ...(uid && { uid }) });
     cleanup.push(async () => parent.kill());
     const [line] = (await once(createInterface(parent.stdout), 'line')) as [string];
     await until(async () => /^State:\s+Z/m.test(await readFile(`/proc/${line}/status`, 'utf8')));
