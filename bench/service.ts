@@ -79,8 +79,8 @@ export async function makeStudy(
     await subject.db.query(
       `insert into findings (study_id, finding_id, subject_id, organ_id, name, severity, attributes, created_date, updated_date)
         select $1, '0B' || lpad(n::text, 22, '0'), $2, $3, 'Finding ' || n % 50, case when n % 5 = 0 then 'MILD' end,
-          json_build_object('MISEQ', n, 'MIORRES', 'Vacuolation, hepatocellular', 'MIRESCAT', 'NON-NEOPLASTIC',
-            'MIDY', 29, 'MISTAT', null)::text::json, now() + n * interval '1 millisecond', now()
+          (select row_to_json(a) from (select n as "MISEQ", 'Vacuolation, hepatocellular' as "MIORRES",
+            'NON-NEOPLASTIC' as "MIRESCAT", 29 as "MIDY", null as "MISTAT") a), now() + n * interval '1 millisecond', now()
         from generate_series(1, $4::int) n`,
       [study, subjectId, organId, findings],
     );
