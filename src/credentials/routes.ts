@@ -3,11 +3,12 @@ import { pageParameters, pageRequest } from '../db/paging.ts';
 import { etagOf } from '../http/headers.ts';
 import { type Api, operation, type Result } from '../http/operation.ts';
 import { pageBody, pageSchema } from '../http/page.ts';
-import { notFound } from '../lib/problem.ts';
+import { notFound, rejected } from '../lib/problem.ts';
 import type { CredentialDeps } from './open.ts';
-import { findCredential, listCredentials, type StoredCredential } from './queries.ts';
+import { findCredential, findSealed, keepValidation, listCredentials, type StoredCredential } from './queries.ts';
 import { createCredential, removeCredential, replaceCredential } from './rules.ts';
-import { CreateBody, Credential, providers, UpdateBody } from './schemas.ts';
+import { CreateBody, Credential, providers, UpdateBody, Validation, ValidationBody } from './schemas.ts';
+import { validateCredential } from './validate.ts';
 
 function recordResult({ record, version }: StoredCredential): Result {
   return { body: record, headers: { ETag: etagOf(version) } };
@@ -94,6 +95,32 @@ export function credentialRoutes(api: Api, deps: CredentialDeps): void {
     write: async (tx, { params, body, ...asked }) => {
       const { changes, ...stored } = await replaceCredential(tx, deps, params.credentialId, body, asked);
       return { ...recordResult(stored), event: { changes } };
+    },
+  });
+
+  operation(api, {
+    ...one,
+    method: 'POST',
+    path: '/cloud/credentials/{credentialId}:validate',
+    operationId: 'validateCredential',
+    summary: 'Tries a cloud credential with real calls; a wrong one is an answer, not an error',
+    scope: 'Credential:Write',
+    event: 'CLOUD_CREDENTIAL_VALIDATED',
+    body: ValidationBody,
+    bodyOptional: true,
+    responses: { 200: { description: 'What was tried and what came of it.', schema: Validation } },
+    problems: [404, 422],
+    // No transaction is open while the cloud is asked: that may take seconds.
+    create: async (db, { params: { credentialId }, body, faults }, event) => {
+      const sealed = await findSealed(db, credentialId);
+      if (!sealed) throw notFound('credential');
+      if (faults.length > 0) throw rejected('validation-failed', faults);
+      const { checks, ...found } = await validateCredential(credentialId, sealed, body ?? {}, deps);
+      const { version } = sealed;
+      const checkedDate = await keepValidation(db, credentialId, { version, ...found }, event);
+      if (checkedDate === null) throw notFound('credential');
+      const { valid, detail } = found;
+      return { body: JSON.stringify({ valid, checkedDate, detail, checks }) };
     },
   });
 

@@ -82,15 +82,17 @@ export const secretOf = {
   FILE: null,
 } satisfies Record<Provider, TObject | null>;
 
+/** Where a credential of a provider that is reached over a network leads. */
+export type CloudSettings =
+  | { provider: 'S3'; settings: Static<typeof settingsOf.S3> }
+  | { provider: 'AZURE_BLOB'; settings: Static<typeof settingsOf.AZURE_BLOB> }
+  | { provider: 'GCS'; settings: Static<typeof settingsOf.GCS> };
+
 /** A credential as it is opened: what is stored, with its secret decrypted. */
 export type Connection =
-  | { provider: 'S3'; settings: Static<typeof settingsOf.S3>; secret: Static<typeof secretOf.S3> }
-  | {
-      provider: 'AZURE_BLOB';
-      settings: Static<typeof settingsOf.AZURE_BLOB>;
-      secret: Static<typeof secretOf.AZURE_BLOB>;
-    }
-  | { provider: 'GCS'; settings: Static<typeof settingsOf.GCS>; secret: Static<typeof secretOf.GCS> }
+  | (CloudSettings & { provider: 'S3'; secret: Static<typeof secretOf.S3> })
+  | (CloudSettings & { provider: 'AZURE_BLOB'; secret: Static<typeof secretOf.AZURE_BLOB> })
+  | (CloudSettings & { provider: 'GCS'; secret: Static<typeof secretOf.GCS> })
   | { provider: 'FILE'; settings: Static<typeof settingsOf.FILE>; secret: null };
 
 const Timestamp = Type.String({
@@ -124,6 +126,7 @@ export const Credential = Type.Object(
 );
 
 export const stepNames = ['resolve', 'connect', 'authenticate', 'list', 'read', 'write', 'delete'] as const;
+export type StepName = (typeof stepNames)[number];
 
 /** The answer of :validate. */
 export const Validation = Type.Object(

@@ -202,8 +202,11 @@ async function run(api: Api, op: AnyOperation, call: Call): Promise<Result> {
     await gate.record(pool, draft(result));
     return result;
   }
-  if ('create' in op_)
-    return op_.create(pool, call, gate.recordWith({ ...draft({ status: 201 }), resourceIds: op.bulk ? [] : null }));
+  if ('create' in op_) {
+    // Written before the handler has an answer, so its event tells the operation's own status.
+    const status = Number(Object.keys(op.responses)[0]) as 200 | 201;
+    return op_.create(pool, call, gate.recordWith({ ...draft({ status }), resourceIds: op.bulk ? [] : null }));
+  }
   return transaction(pool, async (tx) => {
     const result = await op_.write(tx, call);
     if (call.faults.length > 0) throw rejected('validation-failed', call.faults);
