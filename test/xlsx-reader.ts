@@ -14,7 +14,7 @@ export async function readWorkbook(bytes: Buffer): Promise<Record<string, ReadCe
     /<sheet name="([^"]*)"[^>]*r:id="([^"]*)"/g,
   )) {
     const target = new RegExp(`Id="${id}"[^>]*Target="([^"]*)"`).exec(relations)?.[1];
-    sheets[unescape(name)] = readSheet(parts.get(`xl/${target}`) ?? '');
+    sheets[unescaped(name)] = readSheet(parts.get(`xl/${target}`) ?? '');
   }
   return sheets;
 }
@@ -27,7 +27,7 @@ function readSheet(xml: string): ReadCell[][] {
       const column = [...letters].reduce((sum, letter) => sum * 26 + letter.charCodeAt(0) - 64, 0) - 1;
       while (row.length < column) row.push(null);
       const value = /<(?:v|t)[^>]*>(.*?)<\/(?:v|t)>/s.exec(inner)?.[1] ?? '';
-      row.push(rest.includes('inlineStr') ? unescape(value) : rest.includes('t="b"') ? value === '1' : Number(value));
+      row.push(rest.includes('inlineStr') ? unescaped(value) : rest.includes('t="b"') ? value === '1' : Number(value));
     }
     rows.push(row);
   }
@@ -36,7 +36,7 @@ function readSheet(xml: string): ReadCell[][] {
 
 const ENTITIES: Record<string, string> = { amp: '&', lt: '<', gt: '>', quot: '"' };
 
-function unescape(xml: string): string {
+function unescaped(xml: string): string {
   return xml
     .replace(/&(amp|lt|gt|quot);/g, (_, name: string) => ENTITIES[name] as string)
     .replace(/_x([0-9A-Fa-f]{4})_/g, (_, hex: string) => String.fromCharCode(Number.parseInt(hex, 16)));

@@ -13,7 +13,6 @@ const MARGIN_MS = 1_000;
 const POLL_MS = 2_000;
 
 interface Running {
-  kind: JobKind;
   claim: Claim;
   interrupt: AbortController;
   /** Looks at once whether the worker still has the job. */
@@ -33,7 +32,7 @@ export interface LoopOptions {
 /** Claims jobs of all kinds and runs them, several at once, until it is stopped. */
 export class JobLoop {
   readonly #options: LoopOptions;
-  readonly #running = new Map<string, Running>();
+  readonly #running = new Set<Running>();
   #poll: NodeJS.Timeout | undefined;
   #claiming: Promise<void> | null = null;
   #again = false;
@@ -61,7 +60,7 @@ export class JobLoop {
 
   /** Somebody deleted or cancelled this job; looks at once whether it is one of ours. */
   cancelled(id: string): void {
-    void this.#running.get(id)?.look();
+    for (const { claim, look } of this.#running) if (claim.id === id) void look();
   }
 
   /** Interrupts all jobs and hands them back; resolves when none runs any more. */
@@ -69,7 +68,7 @@ export class JobLoop {
     this.#stopped = true;
     clearInterval(this.#poll);
     await this.#claiming;
-    const running = [...this.#running.values()];
+    const running = [...this.#running];
     for (const { interrupt } of running) interrupt.abort(new Interruption('stopped'));
     await Promise.all(running.map(({ ended }) => ended));
   }
@@ -104,11 +103,12 @@ export class JobLoop {
     const lease = this.#keepLease(kind, claim, interrupt, claimedAt);
     const ended = this.#work(kind, claim, interrupt.signal).finally(() => {
       lease.end();
-      this.#running.delete(claim.id);
+      this.#running.delete(running);
       this.#tell({ type: 'running', count: this.#running.size });
       this.wake();
     });
-    this.#running.set(claim.id, { kind, claim, interrupt, look: lease.look, ended });
+    const running: Running = { claim, interrupt, look: lease.look, ended };
+    this.#running.add(running);
     this.#tell({ type: 'running', count: this.#running.size });
   }
 
