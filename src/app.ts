@@ -90,6 +90,7 @@ export function buildApp(services: Services): FastifyInstance {
   };
   app.decorateRequest('caller', null);
   app.decorateRequest('operation', null);
+  app.decorateRequest('recorded', false);
   app.setErrorHandler(onError);
   routeEveryMethod(app);
   jsonBodies(app);
@@ -120,7 +121,8 @@ export function buildApp(services: Services): FastifyInstance {
       imageRoutes(api, services);
       credentialRoutes(api, services.credentials);
       auditRoutes(api);
-      for (const [path, group] of Map.groupBy(operations, (one) => one.path)) {
+      for (const path of new Set(operations.map((one) => one.path))) {
+        const group = operations.filter((one) => one.path === path);
         const allowed = group.flatMap(({ method }) => (method === 'GET' ? READ_ONLY : [method]));
         refuseOtherMethods(scope, routePath(path), allowed, async (request) => {
           request.operation = group[0] as AnyOperation;
