@@ -3,7 +3,7 @@ import { pageParameters, pageRequest } from '../db/paging.ts';
 import { type Api, operation } from '../http/operation.ts';
 import { pageBody, pageSchema } from '../http/page.ts';
 import { ID_PATTERN } from '../lib/id.ts';
-import { notFound, rejected } from '../lib/problem.ts';
+import { type Fault, notFound } from '../lib/problem.ts';
 import { findEvent, listEvents } from './queries.ts';
 
 const Id = (description: string) => Type.String({ pattern: ID_PATTERN, description });
@@ -31,17 +31,29 @@ export const AuditEvent = Type.Object({
   changes: Type.Unknown({ description: 'What an update or delete changed: {before, after}, or a list with ids.' }),
 });
 
-const DATE = /^\d{4}-\d{2}-\d{2}(T\d{2}:\d{2}(:\d{2}(\.\d{1,9})?)?(Z|[+-]\d{2}:\d{2}))?$/;
+const DATE = /^(\d{4})-(\d{2})-(\d{2})(T\d{2}:\d{2}(:\d{2}(\.\d{1,9})?)?(Z|[+-]\d{2}:\d{2}))?$/;
 
-/** A filter date is a date or a timestamp with its zone; anything else is malformed. */
-function checkDates(query: Record<string, unknown>): void {
-  const faults = ['from', 'to']
-    .filter((name) => {
-      const value = query[name];
-      return typeof value === 'string' && (!DATE.test(value) || Number.isNaN(Date.parse(value)));
-    })
-    .map((parameter) => ({ parameter, detail: 'must be an ISO 8601 date, or date and time with its zone' }));
-  if (faults.length > 0) throw rejected('bad-request', faults);
+/**
+ * The moment that a filter names, as the database reads it: a timestamp with its zone, or a date in UTC (as the end of a
+ * period its last millisecond). Null for what is no date of the calendar.
+ */
+function moment(value: string, end: boolean): string | null {
+  const [, year = '', month = '', day = '', time] = DATE.exec(value) ?? [];
+  const date = new Date(`${year}-${month}-${day}T00:00:00Z`);
+  // The 30th of February is the 2nd of March for JavaScript.
+  if (year === '' || Number.isNaN(date.getTime()) || date.getUTCDate() !== Number(day)) return null;
+  const at = new Date(time === undefined && end ? `${value}T23:59:59.999Z` : value);
+  if (Number.isNaN(at.getTime())) return null;
+  const text = at.toISOString();
+  return /^(?!0000)\d{4}-/.test(text) ? text : null;
+}
+
+function checkDates({ query }: { query: Record<string, unknown> }): Fault[] {
+  const wrong = ['from', 'to'].filter((name) => {
+    const value = query[name];
+    return typeof value === 'string' && moment(value, name === 'to') === null;
+  });
+  return wrong.map((parameter) => ({ parameter, detail: 'must be an ISO 8601 date, or date and time with its zone' }));
 }
 
 export function auditRoutes(api: Api): void {
@@ -59,13 +71,21 @@ export function auditRoutes(api: Api): void {
       studyId: Type.Optional(Id('Only events of this study.')),
       resourceId: Type.Optional(Id('Only events of this record, bulk actions included.')),
       from: Type.Optional(Type.String({ description: 'Only events recorded then or later (ISO 8601).' })),
-      to: Type.Optional(Type.String({ description: 'Only events recorded then or earlier (ISO 8601).' })),
+      to: Type.Optional(
+        Type.String({
+          description: 'Only events recorded then or earlier (ISO 8601); a date is the whole day, in UTC.',
+        }),
+      ),
       ...pageParameters(['recordedDate']),
     }),
+    check: checkDates,
     responses: { 200: { description: 'A page of events.', schema: pageSchema(AuditEvent) } },
     read: async (db, { query, request }) => {
-      checkDates(query);
       const { pageNumber, pageSize, sort, sortDirection, cursor, ...filters } = query as Record<string, string>;
+      for (const name of ['from', 'to']) {
+        const value = filters[name] === undefined ? null : moment(filters[name], name === 'to');
+        if (value !== null) filters[name] = value;
+      }
       const page = await listEvents(db, filters, pageRequest(query, 'recordedDate'));
       return { body: pageBody(page, request, api.publicUrl) };
     },

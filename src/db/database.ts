@@ -83,6 +83,11 @@ export function isDatabaseError(error: unknown): error is pg.DatabaseError {
   return error instanceof pg.DatabaseError;
 }
 
+/** Whether the database gave a transaction up for the sake of another (deadlock, serialisation): worth another try. */
+export function isWorthRetry(error: unknown): boolean {
+  return isDatabaseError(error) && (error.code === '40P01' || error.code === '40001');
+}
+
 /** Whether the error means that the database cannot be reached or is going away: a 503, worth another try. */
 export function isUnavailable(error: unknown): boolean {
   if (isDatabaseError(error)) {

@@ -1,4 +1,5 @@
 import { type TObject, Type } from 'typebox';
+import { isId } from '../lib/id.ts';
 import { Problem } from '../lib/problem.ts';
 
 /** interface.md §8. */
@@ -68,13 +69,19 @@ function encodeCursor(cursor: Cursor): string {
   );
 }
 
+/** Whether the text is a timestamp as the service writes it, of a year that the database knows. */
+function isTimestamp(text: string): boolean {
+  const date = new Date(text);
+  return !Number.isNaN(date.getTime()) && date.toISOString() === text && /^(?!0000)\d{4}-/.test(text);
+}
+
 function decodeCursor(text: string): Cursor {
   try {
     const [direction, pageNumber, pageSize, sort, sortDirection, key, id] = JSON.parse(
       Buffer.from(text, 'base64url').toString('utf8'),
     ) as [unknown, number, number, string, string, unknown, unknown];
-    const dated = !/Date$/.test(sort) || !Number.isNaN(Date.parse(String(key)));
-    if ((direction === 'next' || direction === 'prev') && typeof key === 'string' && typeof id === 'string' && dated) {
+    const sound = typeof key === 'string' && (/Date$/.test(sort) ? isTimestamp(key) : !key.includes('\0'));
+    if ((direction === 'next' || direction === 'prev') && sound && typeof id === 'string' && isId(id)) {
       return { direction, pageNumber, pageSize, sort, sortDirection, key, id };
     }
   } catch {

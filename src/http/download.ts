@@ -52,7 +52,7 @@ export async function download(
     'Cache-Control': 'private, no-cache',
   };
   if (isUnmodified(request, etag, lastModified)) {
-    return { headers: validators, send: (reply) => reply.code(304).send() };
+    return { status: 304, headers: validators };
   }
   const range = rangeOf(request, etag, lastModified, file.sizeBytes);
   const version = await find(store, file);
@@ -60,8 +60,7 @@ export async function download(
   if (options.redirect && !isHead) {
     const { key, fileName, mediaType } = file;
     const url = await store.presignRead(key, { expiresInS: PRESIGNED_S, fileName, contentType: mediaType });
-    if (url)
-      return { headers: { Location: url, 'Cache-Control': 'no-store' }, send: (reply) => reply.code(307).send() };
+    if (url) return { status: 307, headers: { Location: url, 'Cache-Control': 'no-store' } };
   }
   const { start, end } = range ?? { start: 0, end: file.sizeBytes - 1 };
   const headers = {
@@ -74,11 +73,10 @@ export async function download(
     ...(range ? { 'Content-Range': `bytes ${start}-${end}/${file.sizeBytes}` } : {}),
   };
   const send = async (reply: FastifyReply) => {
-    reply.code(range ? 206 : 200);
     const body = isHead ? Readable.from([]) : await open(reply, store, file.key, { start, end, ifMatch: version });
     return reply.send(body);
   };
-  return { headers, send };
+  return { status: range ? 206 : 200, headers, send };
 }
 
 /** Makes sure that the object is there as it was stored, before anything is said of it; its version in the store. */

@@ -1,7 +1,7 @@
 import type { FastifyInstance, FastifyReply, FastifyRequest } from 'fastify';
 import type pg from 'pg';
 import type { Static, TObject, TSchema } from 'typebox';
-import { type Db, type Tx, transaction } from '../db/database.ts';
+import { type Db, isWorthRetry, type Tx, transaction } from '../db/database.ts';
 import { isId } from '../lib/id.ts';
 import { type Fault, Problem, rejected } from '../lib/problem.ts';
 import type { Caller, EventDraft, EventName, EventWriter, Gate, ResourceType } from './gate.ts';
@@ -32,7 +32,7 @@ export interface Call<Params = unknown, Query = unknown, Body = unknown> {
 /** What a handler answers. */
 export interface Result {
   /** Default 200. */
-  status?: 200 | 201 | 202 | 204;
+  status?: 200 | 201 | 202 | 204 | 206 | 304 | 307;
   /** JSON text; absent for 204. */
   body?: string;
   headers?: Record<string, string>;
@@ -61,6 +61,8 @@ interface Description<Path extends string, Q extends TObject, B extends TSchema>
   bulk?: boolean;
   /** PUT and DELETE of a record with a version. */
   ifMatch?: boolean;
+  /** What its schemas cannot say: further faults that make a request malformed, told along with all others. */
+  check?: (request: { query: Record<string, unknown>; body: unknown }) => Fault[];
   /** Further request headers, for the API document. */
   headers?: Record<string, { description: string }>;
   /** Schema of each successful answer; null for one without a JSON body. */
@@ -113,6 +115,8 @@ declare module 'fastify' {
     caller: Caller | null;
     /** What the event of this call says whatever happens. */
     operation: AnyOperation | null;
+    /** Whether the event of this call is on record: whatever fails after that leaves no second one. */
+    recorded: boolean;
   }
 }
 
@@ -163,15 +167,20 @@ function inspect(api: Api, op: AnyOperation, request: FastifyRequest): Call {
     if (request.body !== undefined) inspection.body(op.body, request.body);
     else if (!op.bodyOptional) inspection.malformed.push({ pointer: '', detail: 'a JSON body is required' });
   }
+  inspection.malformed.push(...(op.check?.({ query, body: request.body }) ?? []));
   if (inspection.malformed.length > 0) {
     throw rejected('bad-request', [...inspection.malformed, ...inspection.broken]);
   }
   const faults = inspection.broken;
-  const changesData = (op.method === 'PUT' || op.method === 'DELETE') && /^Study:(Write|Delete)$/.test(op.scope);
-  if (api.requireChangeReason && changesData && reason === null) {
+  if (api.requireChangeReason && changesStudyData(op) && reason === null) {
     faults.push({ header: 'X-Change-Reason', detail: 'a reason is required for changing study data' });
   }
   return { params, query, body: request.body, ifMatch, faults, caller: request.caller as Caller, request };
+}
+
+/** Whether an operation changes or deletes what SDS_REQUIRE_CHANGE_REASON speaks of: an export is none (decisions §7). */
+export function changesStudyData({ method, scope, resource }: AnyOperation): boolean {
+  return /^(PUT|DELETE)$/.test(method) && scope.startsWith('Study:') && resource.type !== 'export';
 }
 
 const NO_PARAMETERS = { type: 'object', properties: {} } as unknown as TSchema;
@@ -182,6 +191,20 @@ function respond(reply: FastifyReply, result: Result): unknown {
   if (result.send) return result.send(reply);
   if (result.body === undefined) return reply.send();
   return reply.header('content-type', 'application/json; charset=utf-8').send(result.body);
+}
+
+/** A deadlock is broken at the cost of one of its requests, which then finds its way free: 3 tries end any real one. */
+const TRIES = 3;
+
+/** Runs `work` again where the database gave it up for another's sake; each try has its own list of faults. */
+async function insisting(call: Call, work: (call: Call) => Promise<Result>): Promise<Result> {
+  for (let tries = 1; ; tries++) {
+    try {
+      return await work({ ...call, faults: call.faults.map((fault) => ({ ...fault })) });
+    } catch (error) {
+      if (tries === TRIES || !isWorthRetry(error)) throw error;
+    }
+  }
 }
 
 /** Runs the handler and records its event, in the order that its kind asks for. */
@@ -205,14 +228,17 @@ async function run(api: Api, op: AnyOperation, call: Call): Promise<Result> {
   if ('create' in op_) {
     // Written before the handler has an answer, so its event tells the operation's own status.
     const status = Number(Object.keys(op.responses)[0]) as 200 | 201;
-    return op_.create(pool, call, gate.recordWith({ ...draft({ status }), resourceIds: op.bulk ? [] : null }));
+    const event = gate.recordWith({ ...draft({ status }), resourceIds: op.bulk ? [] : null });
+    return insisting(call, (one) => op_.create(pool, one, event));
   }
-  return transaction(pool, async (tx) => {
-    const result = await op_.write(tx, call);
-    if (call.faults.length > 0) throw rejected('validation-failed', call.faults);
-    await gate.record(tx, draft(result));
-    return result;
-  });
+  return insisting(call, (one) =>
+    transaction(pool, async (tx) => {
+      const result = await op_.write(tx, one);
+      if (one.faults.length > 0) throw rejected('validation-failed', one.faults);
+      await gate.record(tx, draft(result));
+      return result;
+    }),
+  );
 }
 
 /**
@@ -242,7 +268,11 @@ export function operation<Path extends string, Q extends TObject, B extends TSch
         done(problem as Error);
       }
     },
-    handler: async (request, reply) => respond(reply, await run(api, op, inspect(api, op, request))),
+    handler: async (request, reply) => {
+      const result = await run(api, op, inspect(api, op, request));
+      request.recorded = true;
+      return respond(reply, result);
+    },
   });
 }
 

@@ -50,7 +50,7 @@ function failureEvent(status: number): EventName {
 export function errorHandler(gate: Gate, db: Parameters<Gate['record']>[0]) {
   return async (error: unknown, request: FastifyRequest, reply: FastifyReply): Promise<FastifyReply> => {
     let problem = problemOf(error);
-    if (request.caller) {
+    if (request.caller && !request.recorded) {
       try {
         await gate.record(db, draftEvent(request, failureEvent(problem.status), problem.status));
       } catch (fault) {

@@ -29,6 +29,8 @@ interface Schema {
   additionalProperties?: boolean | Schema;
   maxProperties?: number;
   propertyNames?: Schema;
+  /** Keys that the service manages: dropped from what a client sends, so neither counted nor looked at. */
+  'x-managed-keys'?: string[];
   items?: Schema;
   minItems?: number;
   maxItems?: number;
@@ -204,7 +206,8 @@ export class Inspection implements Findings {
   }
 
   #map(schema: Schema, value: Record<string, unknown>, pointer: string, broken: (d: string) => void): void {
-    const keys = Object.keys(value);
+    const managed = schema['x-managed-keys'];
+    const keys = managed ? Object.keys(value).filter((key) => !managed.includes(key)) : Object.keys(value);
     if (schema.maxProperties !== undefined && keys.length > schema.maxProperties) {
       broken(`must have at most ${schema.maxProperties} keys`);
       return;
@@ -215,8 +218,11 @@ export class Inspection implements Findings {
     for (const key of keys) {
       if (this.full) return;
       const at = pointerTo(pointer, key);
+      const before = this.malformed.length + this.broken.length;
       if (propertyNames) this.#key(propertyNames, key, at);
-      if (member) this.#value(member, value[key], at);
+      // Below a key at fault nothing is looked for: a long one would be part of every pointer.
+      const sound = before === this.malformed.length + this.broken.length;
+      if (member && sound) this.#value(member, value[key], at);
     }
   }
 

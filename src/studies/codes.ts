@@ -10,6 +10,10 @@ import { storedAttributes } from './rules.ts';
 type Body = Record<string, unknown>;
 
 function columnsOf(body: Body): [codeLists: string, attributes: string] {
+  // The attributes of a code are a client's map like any other (interface.md §1: server-managed keys).
+  for (const codes of Object.values(body.codeLists as Record<string, Body[]>)) {
+    for (const code of codes) if (code.attributes) storedAttributes(code);
+  }
   return [JSON.stringify(body.codeLists), JSON.stringify(storedAttributes(body))];
 }
 

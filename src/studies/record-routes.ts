@@ -3,7 +3,7 @@ import { pageParameters, pageRequest } from '../db/paging.ts';
 import { etagOf } from '../http/headers.ts';
 import { type Api, operation, type Result } from '../http/operation.ts';
 import { pageBody, pageSchema } from '../http/page.ts';
-import { type Fault, notFound, rejected } from '../lib/problem.ts';
+import { type Fault, notFound } from '../lib/problem.ts';
 import { childKinds, type Kind, kinds } from './kinds.ts';
 import { findRecord, listRecords, type StoredRecord } from './queries.ts';
 import { createRecords, missing, removeRecord, updateAll, updateRecord } from './rules.ts';
@@ -184,6 +184,20 @@ function itemsOf<T extends TSchema>(record: T) {
   return Type.Object({ items: Type.Array(record) });
 }
 
+/** A slide that is named twice is a 400 (decisions §3): which of the two updates is meant, nobody knows. */
+function namedTwice({ body }: { body: unknown }): Fault[] {
+  const items = (body as { items?: unknown } | null | undefined)?.items;
+  if (!Array.isArray(items) || items.length > MAX_BULK_UPDATE) return [];
+  const seen = new Set<unknown>();
+  return items.flatMap((item: { slideId?: unknown } | null, index) => {
+    const slideId = item?.slideId;
+    if (typeof slideId !== 'string') return [];
+    if (seen.has(slideId)) return [{ pointer: `/items/${index}/slideId`, detail: 'is named twice' }];
+    seen.add(slideId);
+    return [];
+  });
+}
+
 /** slides:bulkUpdate: up to 100 full updates, all or none (decisions §3). */
 function bulkUpdateRoute(api: Api): void {
   const kind = kinds.slide as Kind;
@@ -198,18 +212,11 @@ function bulkUpdateRoute(api: Api): void {
     event: 'STUDY_UPDATED',
     bulk: true,
     body: Type.Object({ items: Type.Array(SlideUpdate, { minItems: 1, maxItems: MAX_BULK_UPDATE }) }),
+    check: namedTwice,
     responses: { 200: { description: 'The slides, in the order of the request.', schema: itemsOf(kind.record) } },
     problems: [404, 409, 422],
     write: async (tx, { params, body, faults }) => {
-      const items = body.items as Body[];
-      const seen = new Set<unknown>();
-      const twice: Fault[] = [];
-      for (const [index, { slideId }] of items.entries()) {
-        if (seen.has(slideId)) twice.push({ pointer: `/items/${index}/slideId`, detail: 'is named twice' });
-        seen.add(slideId);
-      }
-      if (twice.length > 0) throw rejected('bad-request', twice);
-      const { records, ids, changes } = await updateAll(tx, kind, params.studyId, items, faults);
+      const { records, ids, changes } = await updateAll(tx, kind, params.studyId, body.items as Body[], faults);
       return { body: `{"items":[${records.join(',')}]}`, event: { resourceIds: ids, changes } };
     },
   });

@@ -1,7 +1,7 @@
 import type { Api } from '../http/operation.ts';
 import { operation } from '../http/operation.ts';
 import { pageSchema } from '../http/page.ts';
-import { type Fault, notFound, rejected } from '../lib/problem.ts';
+import { type Fault, notFound } from '../lib/problem.ts';
 import { codesRoutes } from './codes-routes.ts';
 import { type Kind, kinds } from './kinds.ts';
 import { findRecord, type StoredRecord } from './queries.ts';
@@ -16,10 +16,10 @@ const common = { tag: 'studies', resource: { type: 'study', id: 'studyId' } } as
 const recordResponse = { description: 'The study.', schema: kind.record, headers: ['ETag'] };
 
 /** A study's body needs its name under either of its two names (decisions §1). */
-function requireName(body: Body): void {
-  if (!Object.hasOwn(body, 'name') && !Object.hasOwn(body, 'studyName')) {
-    throw rejected('bad-request', [{ pointer: '/name', detail: 'is required' }]);
-  }
+function requireName({ body }: { body: unknown }): Fault[] {
+  if (body === null || typeof body !== 'object' || Array.isArray(body)) return [];
+  if (Object.hasOwn(body, 'name') || Object.hasOwn(body, 'studyName')) return [];
+  return [{ pointer: '/name', detail: 'is required' }];
 }
 
 /**
@@ -66,10 +66,10 @@ export function studyRoutes(api: Api): void {
     scope: 'Study:Write',
     event: 'STUDY_CREATED',
     body: kind.create,
+    check: requireName,
     responses: { 201: { ...recordResponse, headers: ['ETag', 'Location'] } },
     problems: [422],
     create: async (db, { body, faults }, event) => {
-      requireName(body as Body);
       const bodies = [{ pointer: '', body: oneName(body as Body, null, faults) }];
       const [record] = (await createRecords(db, kind, null, bodies, faults, event)) as [StoredRecord];
       const { studyId } = JSON.parse(record.record) as { studyId: string };
@@ -103,11 +103,11 @@ export function studyRoutes(api: Api): void {
     scope: 'Study:Write',
     event: 'STUDY_UPDATED',
     body: kind.update,
+    check: requireName,
     ifMatch: true,
     responses: { 200: recordResponse },
     problems: [404, 412, 422],
     write: async (tx, { params, body, ifMatch, faults }) => {
-      requireName(body as Body);
       const { event, ...record } = await updateRecord(tx, kind, params.studyId, params.studyId, {
         ifMatch,
         faults,

@@ -21,13 +21,11 @@ import {
   studyExists,
   updateRecords,
 } from './queries.ts';
+import { MANAGED_KEYS } from './schemas.ts';
 
 type Body = Record<string, unknown>;
 
-/** Keys that are dropped from what a client sends, as the record's place in the study sets them (interface.md §1). */
-const MANAGED_KEYS = ['SUBJID', 'MISPEC', 'FILE NAME'];
-
-/** Attributes as they are stored; a body without them clears them. */
+/** Attributes as they are stored, without the keys that the service manages; a body without them clears them. */
 export function storedAttributes(body: Body): Body {
   const attributes = (body.attributes ?? {}) as Body;
   for (const key of MANAGED_KEYS) delete attributes[key];

@@ -26,6 +26,9 @@ export function nullable<T extends TSchema>(schema: T) {
   return Type.Union([schema, Type.Null()]);
 }
 
+/** Keys that are dropped from what a client sends, as the record's place in the study sets them (interface.md §1). */
+export const MANAGED_KEYS = ['SUBJID', 'MISPEC', 'FILE NAME'];
+
 /** decisions §1: up to 1,000 keys of 1 to 255 characters; values are scalars, of any length. */
 export const Attributes = Type.Record(
   Type.String(),
@@ -33,6 +36,7 @@ export const Attributes = Type.Record(
   {
     maxProperties: 1_000,
     propertyNames: { type: 'string', minLength: 1, maxLength: 255 },
+    'x-managed-keys': MANAGED_KEYS,
     description:
       'Further variables by name, replaced as a whole by every PUT. SUBJID, MISPEC and FILE NAME are managed by the service: they are dropped from what a client sends and set from the record’s place in the study.',
     examples: [{ SEX: 'M', ARMCD: '2' }],
