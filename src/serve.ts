@@ -57,6 +57,8 @@ export async function serve(settings: Settings, log: Logger, signal?: AbortSigna
     const pool = openPool({
       url: database.url,
       name: 'sds api',
+      // 30 s: a request's statement takes seconds at most; a database that froze is one that is out of reach.
+      queryTimeoutMs: 30_000,
       onError: (err) => log.warn({ err }, 'an idle database connection broke'),
     });
     closers.push(() => pool.end());
@@ -72,7 +74,7 @@ export async function serve(settings: Settings, log: Logger, signal?: AbortSigna
     const auth = createAuth({
       ...config,
       db: pool,
-      masterKey: masterKey.first,
+      masterKey,
       log,
       onTokenRequest: (outcome) => metrics.tokenRequests.inc({ outcome }),
     });

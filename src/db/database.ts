@@ -18,6 +18,8 @@ export interface PoolOptions {
   max?: number;
   /** Shown in pg_stat_activity. */
   name: string;
+  /** How long a statement may take before its connection is given up as dead; default: for ever. */
+  queryTimeoutMs?: number;
   /** Called for faults of idle connections, which concern no request. */
   onError?: (error: Error) => void;
 }
@@ -33,6 +35,7 @@ export function openPool(options: PoolOptions): pg.Pool {
     options: `-c role=${SERVICE_ROLE} -c timezone=UTC`,
     // 5 s: an unreachable database is answered with 503 before a client gives up.
     connectionTimeoutMillis: 5_000,
+    ...(options.queryTimeoutMs === undefined ? {} : { query_timeout: options.queryTimeoutMs }),
     idleTimeoutMillis: 30_000,
   });
   pool.on('error', options.onError ?? (() => {}));
@@ -54,6 +57,8 @@ export async function transaction<T>(
     return result;
   } catch (error) {
     fault = error as Error;
+    // Whoever does not answer will not answer a ROLLBACK either; without its connection the transaction ends by itself.
+    if (isUnavailable(error)) throw error;
     await client.query('ROLLBACK').then(
       () => {
         fault = undefined;
@@ -98,6 +103,9 @@ export function isUnavailable(error: unknown): boolean {
   return (
     ['ECONNREFUSED', 'ECONNRESET', 'ENOENT', 'EPIPE', 'ETIMEDOUT', 'EHOSTUNREACH', 'ENOTFOUND', 'EAI_AGAIN'].includes(
       code ?? '',
-    ) || /Connection terminated|timeout exceeded when trying to connect|not queryable/i.test(message ?? '')
+    ) ||
+    /Connection terminated|Query read timeout|timeout exceeded when trying to connect|not queryable/i.test(
+      message ?? '',
+    )
   );
 }

@@ -51,8 +51,11 @@ export function errorHandler(gate: Gate, db: Parameters<Gate['record']>[0]) {
   return async (error: unknown, request: FastifyRequest, reply: FastifyReply): Promise<FastifyReply> => {
     let problem = problemOf(error);
     if (request.caller && !request.recorded) {
+      const event = draftEvent(request, failureEvent(problem.status), problem.status);
       try {
-        await gate.record(db, draftEvent(request, failureEvent(problem.status), problem.status));
+        // A database that is out of reach would keep the answer waiting as well.
+        if (isUnavailable(error)) gate.recordSoon(event);
+        else await gate.record(db, event);
       } catch (fault) {
         // Without the event there is no other answer than that the service is not able to work.
         request.log.error({ err: fault }, 'the event of a rejected call could not be recorded');
