@@ -205,6 +205,23 @@ test('text arrives whole, from text and from JSON', async () => {
   );
 });
 
+test('a row of many megabytes may come in any number of pieces', async () => {
+  const attributes = JSON.stringify({ a: 'x'.repeat(6_000_000), é: 1 });
+  const text = `${'x'.repeat(32_764)}...`;
+  await expectCells(
+    ATTRIBUTES,
+    [
+      ['id', attributes, 'last'],
+      ['next', '{}', 'last'],
+    ],
+    [
+      ['id', null, null, text, null, 1, null, null, null, 'last'],
+      ['next', ...Array<null>(8).fill(null), 'last'],
+    ],
+    [8192, 1 << 20],
+  );
+});
+
 test('JSON may escape what it need not', async () => {
   await expectCells(
     [

@@ -59,7 +59,7 @@ interface Key {
 
 /**
  * Rows as PostgreSQL's `COPY (SELECT …) TO STDOUT (FORMAT binary)` sends them. The bytes of a value go from the
- * message into the sheet without ever becoming a JavaScript value: several times as fast as rows of cells.
+ * message into the sheet without ever becoming a JavaScript value.
  */
 export class CopyRows implements RowSource {
   readonly #iterator: AsyncIterator<Buffer>;
@@ -78,6 +78,8 @@ export class CopyRows implements RowSource {
   #decoded = false;
   #bytes: Buffer = Buffer.alloc(0);
   #at = 0;
+  /** Bytes that the next row has at least: a long one is put together once, not with every piece that comes. */
+  #needed = 0;
   #started = false;
   #ended = false;
 
@@ -97,25 +99,29 @@ export class CopyRows implements RowSource {
   }
 
   async fill(): Promise<boolean> {
-    const { done, value } = await this.#iterator.next();
-    if (done) {
-      if (!this.#ended) throw new Error('The copied rows end before their trailer');
-      return false;
-    }
-    const left = this.#bytes.subarray(this.#at);
-    this.#bytes = left.length === 0 ? value : Buffer.concat([left, value]);
+    let held = this.#bytes.length - this.#at;
+    const pieces = held === 0 ? [] : [this.#bytes.subarray(this.#at)];
+    do {
+      const { done, value } = await this.#iterator.next();
+      if (done) {
+        if (!this.#ended) throw new Error('The copied rows end before their trailer');
+        return false;
+      }
+      pieces.push(value);
+      held += value.length;
+    } while (held < this.#needed);
+    this.#bytes = pieces.length === 1 ? (pieces[0] as Buffer) : Buffer.concat(pieces);
     this.#at = 0;
     return true;
   }
 
   render(cells: CellWriter): void {
-    const found = this.#found.subarray(0, this.#count);
-    if (this.#ascending) {
-      for (let i = 0; i < found.length; i++) this.#cell(cells, found[i] as number);
-    } else if (this.#kinds.length <= 4 * found.length) {
+    // To try every column is faster than to sort, unless most of them are empty.
+    if (!this.#ascending && this.#kinds.length <= 4 * this.#count) {
       for (let column = 0; column < this.#kinds.length; column++) this.#cell(cells, column);
     } else {
-      for (const column of found.sort()) this.#cell(cells, column);
+      if (!this.#ascending) this.#found.subarray(0, this.#count).sort();
+      for (let i = 0; i < this.#count; i++) this.#cell(cells, this.#found[i] as number);
     }
     this.#clear();
     this.#decoded = false;
@@ -152,21 +158,23 @@ export class CopyRows implements RowSource {
     }
     if (fields !== this.#fields.length) throw new Error(`${fields} fields copied, ${this.#fields.length} expected`);
     for (let i = 0; i < fields; i++) {
-      if (at + 4 > bytes.length) return this.#incomplete();
+      if (at + 4 > bytes.length) return this.#incomplete(at + 4);
       const length = int32(bytes, at);
       at += 4;
       if (length === -1) continue;
       const end = at + length;
-      if (end > bytes.length) return this.#incomplete();
+      if (end > bytes.length) return this.#incomplete(end);
       this.#field(this.#fields[i] as CopyField, at, end);
       at = end;
     }
     this.#at = at;
+    this.#needed = 0;
     return true;
   }
 
-  #incomplete(): false {
+  #incomplete(end: number): false {
     this.#clear();
+    this.#needed = end - this.#at;
     return false;
   }
 

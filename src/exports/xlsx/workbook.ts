@@ -28,7 +28,7 @@ export type Sheet = { name: string; columns: readonly Column[] } & SheetRows;
 
 /**
  * The rows of a sheet: `rows`, batch by batch, each with its cells in the order of the columns; or `copy`, the
- * output of `COPY … TO STDOUT (FORMAT binary)` with these fields, which takes half the time. Iteration starts when the
+ * output of `COPY … TO STDOUT (FORMAT binary)` with these fields, whose values need no JavaScript values. Iteration starts when the
  * sheet's turn comes and is ended by `return` where the workbook ends early; so what is open before, its opener closes.
  */
 type SheetRows =
