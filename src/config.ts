@@ -169,11 +169,12 @@ export function readEnv(env: Record<string, string | undefined>, cwd: string): S
   );
   const embedded = text('SDS_DATABASE_URL') === null;
 
-  const masterKey = read(
+  const [masterKey, ...otherMasterKeys] = list(
     'SDS_MASTER_KEY',
-    null,
+    [],
     (given) => parseMasterKey(given) ?? undefined,
-    '32 bytes as base64 or hexadecimal, such as the output of: openssl rand -base64 32',
+    '32 bytes as base64 or hexadecimal, such as the output of: openssl rand -base64 32 ' +
+      '(several, separated by commas, while it is replaced)',
   );
   const masterKeyFile = text('SDS_MASTER_KEY_FILE');
   if (text('SDS_MASTER_KEY') !== null && masterKeyFile !== null) {
@@ -262,7 +263,7 @@ export function readEnv(env: Record<string, string | undefined>, cwd: string): S
   const secrets: Secrets = {
     databaseUrl,
     masterKey: masterKey
-      ? { kind: 'inline', key: masterKey }
+      ? { kind: 'inline', key: masterKey, ...(otherMasterKeys.length > 0 && { others: otherMasterKeys }) }
       : masterKeyFile !== null
         ? { kind: 'file', path: resolve(cwd, masterKeyFile), create: false }
         : { kind: 'file', path: join(dataDir, 'master.key'), create: embedded },

@@ -4,10 +4,12 @@ import pg from 'pg';
 import { afterAll, beforeAll, inject } from 'vitest';
 import { type Auth, type AuthOptions, createAuth } from '../src/auth/auth.ts';
 import { openPool } from '../src/db/database.ts';
+import { routeEveryMethod } from '../src/http/methods.ts';
+import { MasterKeys } from '../src/lib/master-keys.ts';
 import { Problem } from '../src/lib/problem.ts';
 import { databaseUrl, TEMPLATE } from './setup.ts';
 
-export const masterKey = Buffer.alloc(32, 7);
+export const masterKey = new MasterKeys([Buffer.alloc(32, 7)]);
 
 /** A database of its own for a test file; `pool` works as the service's role. */
 export function useDatabase(): { url: string; pool: pg.Pool } {
@@ -47,6 +49,7 @@ export async function startNode(
     logger: { level: 'info', stream: { write: (line: string) => log.push(line) } },
     trustProxy: options.trustProxy ?? false,
   });
+  routeEveryMethod(app);
   app.setErrorHandler((error, _request, reply) => {
     const problem = error instanceof Problem ? error : new Problem('internal', 'It failed.', { cause: error });
     const body = JSON.stringify({ status: problem.status, detail: problem.message });

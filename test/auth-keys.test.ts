@@ -2,7 +2,10 @@ import { randomBytes } from 'node:crypto';
 import { decodeProtectedHeader } from 'jose';
 import { afterAll, beforeAll, beforeEach, expect, test } from 'vitest';
 import { createClient, type NewSecret } from '../src/auth/clients.ts';
-import { Keyring, reencryptKeys, rotateKeys } from '../src/auth/keys.ts';
+import { Keyring, rotateKeys, signingKeySecrets } from '../src/auth/keys.ts';
+import { replaceMasterKey } from '../src/db/master-key.ts';
+import { masterKeyId } from '../src/lib/crypto.ts';
+import { MasterKeys } from '../src/lib/master-keys.ts';
 import { type AuthNode, authenticate, masterKey, startNode, tokenOf, useDatabase } from './auth-fixture.ts';
 
 const database = useDatabase();
@@ -14,6 +17,7 @@ beforeAll(async () => {
 });
 beforeEach(async () => {
   await database.pool.query('delete from signing_keys');
+  await database.pool.query('update master_key set key_id = $1', [masterKeyId(masterKey.first)]);
 });
 afterAll(() => Promise.all(nodes.map((node) => node.close())));
 
@@ -27,6 +31,9 @@ async function published(at: AuthNode): Promise<(string | undefined)[]> {
   const response = await fetch(`${at.url}/.well-known/jwks.json`);
   return ((await response.json()) as { keys: { kid?: string }[] }).keys.map((key) => key.kid);
 }
+
+/** Puts the private halves under another master key. */
+const reencryptKeys = (to: Buffer) => replaceMasterKey(database.pool, masterKey, to, [signingKeySecrets]);
 
 const keyOf = (token: string) => decodeProtectedHeader(token).kid;
 
@@ -117,9 +124,9 @@ test('private keys are stored encrypted, and under another master key after re-e
   const { rows } = await database.pool.query('select encrypted_private_key as bytes from signing_keys');
   expect(rows[0].bytes.toString('latin1')).not.toContain('PRIVATE KEY');
   const next = randomBytes(32);
-  expect(await reencryptKeys(database.pool, masterKey, next)).toBe(1);
-  expect(await reencryptKeys(database.pool, masterKey, next)).toBe(0);
-  const b = await node({ masterKey: next });
+  expect(await reencryptKeys(next)).toBe(1);
+  expect(await reencryptKeys(next)).toBe(0);
+  const b = await node({ masterKey: new MasterKeys([next]) });
   expect((await authenticate(a, `Bearer ${await tokenOf(b, client)}`)).clientId).toBe(client.clientId);
   // The node that has the key in memory goes on to sign.
   expect((await authenticate(b, `Bearer ${await tokenOf(a, client)}`)).clientId).toBe(client.clientId);
@@ -128,16 +135,16 @@ test('private keys are stored encrypted, and under another master key after re-e
 test('a node that still has the old master key verifies tokens by keys under the new one', async () => {
   const a = await node();
   const next = randomBytes(32);
-  await reencryptKeys(database.pool, masterKey, next);
-  await rotateKeys(database.pool, next);
-  const b = await node({ masterKey: next });
+  await reencryptKeys(next);
+  await rotateKeys(database.pool, new MasterKeys([next]));
+  const b = await node({ masterKey: new MasterKeys([next]) });
   expect((await authenticate(a, `Bearer ${await tokenOf(b, client)}`)).clientId).toBe(client.clientId);
 });
 
 test('a node with another master key does not start, and says which key it needs', async () => {
   await node();
   const options = { db: database.pool, issuer: 'urn:test', tokenTtlS: 60 };
-  const keyring = new Keyring({ ...options, masterKey: randomBytes(32) });
+  const keyring = new Keyring({ ...options, masterKey: new MasterKeys([randomBytes(32)]) });
   await expect(keyring.signer()).rejects.toThrow(/cannot be decrypted.*master key [0-9a-f]{16}/);
 });
 

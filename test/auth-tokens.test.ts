@@ -23,7 +23,7 @@ beforeAll(async () => {
   const pair = await generateKeyPair('ES256', { extractable: true });
   privateKey = pair.privateKey;
   publicJwk = { ...(await exportJWK(pair.publicKey)), kid: keyId, alg: 'ES256', use: 'sig' };
-  const sealed = seal(masterKey, await exportPKCS8(privateKey), `signing-key:${keyId}`);
+  const sealed = seal(masterKey.first, await exportPKCS8(privateKey), `signing-key:${keyId}`);
   await database.pool.query(
     `insert into signing_keys (key_id, public_jwk, encrypted_private_key, master_key_id, issuers, token_ttl_s)
      values ($1, $2, $3, $4, '{}', 0)`,

@@ -1,6 +1,7 @@
 import type { FastifyBaseLogger, FastifyPluginAsync } from 'fastify';
 import type { Db } from '../db/database.ts';
 import type { Gate } from '../http/gate.ts';
+import type { MasterKeys } from '../lib/master-keys.ts';
 import { createAuthenticate } from './bearer.ts';
 import { ClientStates } from './client-states.ts';
 import { readState } from './clients.ts';
@@ -13,8 +14,8 @@ import { apiAudience, defaultIssuer, verifyOwn } from './tokens.ts';
 
 export interface AuthOptions {
   db: Db;
-  /** 32 bytes. */
-  masterKey: Buffer;
+  /** Encrypts and decrypts the signing keys. */
+  masterKey: MasterKeys;
   /** SDS_PUBLIC_URL: the name in `iss` of our tokens; null: a fixed one, and addresses are those of the request. */
   publicUrl: string | null;
   /** SDS_TOKEN_TTL_S. */

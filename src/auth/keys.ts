@@ -2,9 +2,11 @@ import { setTimeout as sleep } from 'node:timers/promises';
 import { type CryptoKey, exportJWK, exportPKCS8, generateKeyPair, importJWK, importPKCS8, type JWK } from 'jose';
 import type pg from 'pg';
 import { type Db, transaction } from '../db/database.ts';
+import { type SealedColumn, sealSecret } from '../db/master-key.ts';
 import { prepared } from '../db/statement.ts';
-import { masterKeyId, type Sealed, seal, UnsealError, unseal } from '../lib/crypto.ts';
+import { type Sealed, UnsealError } from '../lib/crypto.ts';
 import { isId, newId } from '../lib/id.ts';
+import type { MasterKeys } from '../lib/master-keys.ts';
 
 /** ECDSA on P-256 with SHA-256: what every JWT library verifies (RFC 7518 §3.4). */
 export const algorithm = 'ES256';
@@ -26,17 +28,25 @@ const live = `(retired_date IS NULL OR retired_date > now() - make_interval(secs
 /** What a key is sealed for, see `seal`. */
 const context = (keyId: string) => `signing-key:${keyId}`;
 
+/** Where the private halves are, for a new master key. */
+export const signingKeySecrets: SealedColumn = {
+  table: 'signing_keys',
+  idColumn: 'key_id',
+  column: 'encrypted_private_key',
+  context,
+};
+
 interface NewKey {
   keyId: string;
   publicJwk: JWK;
   sealed: Sealed;
 }
 
-async function generate(masterKey: Buffer): Promise<NewKey> {
+async function generate(db: Db, masterKey: MasterKeys): Promise<NewKey> {
   const { privateKey, publicKey } = await generateKeyPair(algorithm, { extractable: true });
   const keyId = newId();
   const publicJwk = { ...(await exportJWK(publicKey)), kid: keyId, alg: algorithm, use: 'sig' };
-  return { keyId, publicJwk, sealed: seal(masterKey, await exportPKCS8(privateKey), context(keyId)) };
+  return { keyId, publicJwk, sealed: await sealSecret(db, masterKey, await exportPKCS8(privateKey), context(keyId)) };
 }
 
 const insertKey = `INSERT INTO signing_keys
@@ -52,11 +62,11 @@ function valuesOf({ keyId, publicJwk, sealed }: NewKey, issuers: string[], token
  */
 export async function rotateKeys(
   pool: Pick<pg.Pool, 'connect'>,
-  masterKey: Buffer,
+  masterKey: MasterKeys,
 ): Promise<{ keyId: string; retiredKeyId: string | null }> {
-  const key = await generate(masterKey);
   return transaction(pool, async (tx) => {
     await tx.query({ text: 'SELECT pg_advisory_xact_lock($1, $2)', values: lock });
+    const key = await generate(tx, masterKey);
     await tx.query({ text: `DELETE FROM signing_keys WHERE NOT ${live}` });
     const { rows } = await tx.query<{ keyId: string; issuers: string[]; tokenTtlS: number }>({
       text: `UPDATE signing_keys SET retired_date = clock_timestamp(), encrypted_private_key = NULL
@@ -69,34 +79,15 @@ export async function rotateKeys(
   });
 }
 
-/** Encrypts the private halves by another master key; returns how many were. Those under the new one already are left. */
-export async function reencryptKeys(pool: Pick<pg.Pool, 'connect'>, from: Buffer, to: Buffer): Promise<number> {
-  return transaction(pool, async (tx) => {
-    const { rows } = await tx.query<SealedRow>({
-      text: `SELECT key_id AS "keyId", encrypted_private_key AS bytes, master_key_id AS "masterKeyId" FROM signing_keys
-        WHERE encrypted_private_key IS NOT NULL AND master_key_id <> $1 FOR UPDATE`,
-      values: [masterKeyId(to)],
-    });
-    for (const row of rows) {
-      const sealed = seal(to, unsealKey(from, row), context(row.keyId));
-      await tx.query({
-        text: 'UPDATE signing_keys SET encrypted_private_key = $2, master_key_id = $3 WHERE key_id = $1',
-        values: [row.keyId, sealed.bytes, sealed.keyId],
-      });
-    }
-    return rows.length;
-  });
-}
-
 interface SealedRow {
   keyId: string;
   bytes: Buffer;
   masterKeyId: string;
 }
 
-function unsealKey(masterKey: Buffer, { keyId, bytes, masterKeyId }: SealedRow): Buffer {
+async function unsealKey(masterKey: MasterKeys, { keyId, bytes, masterKeyId }: SealedRow): Promise<Buffer> {
   try {
-    return unseal(masterKey, { keyId: masterKeyId, bytes }, context(keyId));
+    return await masterKey.unseal({ keyId: masterKeyId, bytes }, context(keyId));
   } catch (cause) {
     if (!(cause instanceof UnsealError)) throw cause;
     throw new Error(`The key ${keyId} that signs access tokens cannot be decrypted. ${cause.message}`, { cause });
@@ -133,7 +124,7 @@ interface Loaded {
 
 export interface KeyringOptions {
   db: Db;
-  masterKey: Buffer;
+  masterKey: MasterKeys;
   /** The `iss` of the tokens that this node signs. */
   issuer: string;
   /** Lifetime of the tokens that this node signs, in seconds. */
@@ -258,7 +249,7 @@ export class Keyring {
     const { db, masterKey, issuer, tokenTtlS } = this.#options;
     await db.query({
       text: `${insertKey} ON CONFLICT DO NOTHING`,
-      values: valuesOf(await generate(masterKey), [issuer], tokenTtlS),
+      values: valuesOf(await generate(db, masterKey), [issuer], tokenTtlS),
     });
   }
 
@@ -281,7 +272,7 @@ export class Keyring {
     if (known && 'keyId' in known && known.keyId === row.keyId) return known;
     const { bytes } = row;
     if (!bytes) throw new Error(`The key ${row.keyId} that signs access tokens has no private half.`);
-    const pkcs8 = unsealKey(this.#options.masterKey, { ...row, bytes }).toString();
+    const pkcs8 = (await unsealKey(this.#options.masterKey, { ...row, bytes })).toString();
     return { keyId: row.keyId, key: await importPKCS8(pkcs8, algorithm) };
   }
 }

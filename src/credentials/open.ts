@@ -4,7 +4,7 @@ import type { MasterKeys } from '../lib/master-keys.ts';
 import type { FileRoot } from '../lib/settings.ts';
 import { checkEndpoint, guardedAgents } from '../objects/egress.ts';
 import { ObjectError, type ObjectStore } from '../objects/store.ts';
-import { findSealed, type SealedCredential } from './queries.ts';
+import { findSealed, type SealedCredential, secretContext } from './queries.ts';
 import type { Connection } from './schemas.ts';
 
 /** What credentials are opened with. */
@@ -17,11 +17,6 @@ export interface CredentialDeps {
   cloudEndpoints: readonly string[];
   /** SDS_CLOUD_IDLE_TIMEOUT_S, in milliseconds. */
   idleTimeoutMs: number;
-}
-
-/** What a secret is sealed for, see `seal`. */
-export function secretContext(credentialId: string): string {
-  return `credential:${credentialId}`;
 }
 
 /**
@@ -46,7 +41,7 @@ export async function connectionOf(
     return { provider, settings, secret: opened } as unknown as Connection;
   } catch (error) {
     if (!(error instanceof UnsealError)) throw error;
-    throw new ObjectError('failed', 'The secret of the credential cannot be decrypted; store it anew.', {
+    throw new ObjectError('failed', `The secret of the credential cannot be decrypted. ${error.message}`, {
       cause: error,
     });
   }

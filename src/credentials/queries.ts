@@ -1,9 +1,23 @@
 import type { Db, Tx } from '../db/database.ts';
+import type { SealedColumn } from '../db/master-key.ts';
 import { type Page, type PageRequest, pageOf, pageSql } from '../db/paging.ts';
 import { prepared } from '../db/statement.ts';
 import type { EventWriter } from '../http/gate.ts';
 import type { Sealed } from '../lib/crypto.ts';
 import type { Provider } from './schemas.ts';
+
+/** What a secret is sealed for, see `seal`. */
+export function secretContext(credentialId: string): string {
+  return `credential:${credentialId}`;
+}
+
+/** Where the secrets are, for a new master key. */
+export const credentialSecrets: SealedColumn = {
+  table: 'credentials',
+  idColumn: 'credential_id',
+  column: 'encrypted_secret',
+  context: secretContext,
+};
 
 const iso = (expression: string) => `to_char(${expression}, 'YYYY-MM-DD"T"HH24:MI:SS.MS"Z"')`;
 

@@ -1,15 +1,14 @@
 import { isDeepStrictEqual } from 'node:util';
 import type { Tx } from '../db/database.ts';
-import { sealingKeyId } from '../db/master-key.ts';
+import { sealSecret } from '../db/master-key.ts';
 import { checkVersion } from '../http/headers.ts';
 import type { Call } from '../http/operation.ts';
 import type { Findings } from '../http/validate.ts';
-import { masterKeyId, type Sealed, seal } from '../lib/crypto.ts';
+import type { Sealed } from '../lib/crypto.ts';
 import { newId } from '../lib/id.ts';
-import type { MasterKeys } from '../lib/master-keys.ts';
 import { conflict, notFound, rejected } from '../lib/problem.ts';
 import { inspectBody, providerOf } from './inspect.ts';
-import { type CredentialDeps, secretContext } from './open.ts';
+import type { CredentialDeps } from './open.ts';
 import {
   deleteCredential,
   findCredential,
@@ -17,6 +16,7 @@ import {
   isInUse,
   lockCredential,
   type StoredCredential,
+  secretContext,
   updateCredential,
 } from './queries.ts';
 import type { Provider } from './schemas.ts';
@@ -47,7 +47,7 @@ export async function createCredential(
   refuse([...faults, ...broken]);
   const { name, settings, secret } = given as Body;
   const credentialId = newId();
-  const sealed = secret ? await sealSecret(tx, deps.masterKey, credentialId, secret) : null;
+  const sealed = secret ? await sealedSecret(tx, deps, credentialId, secret) : null;
   await insertCredential(tx, credentialId, provider, { name, settings: JSON.stringify(settings), secret: sealed });
   return { credentialId, ...((await findCredential(tx, credentialId)) as StoredCredential) };
 }
@@ -73,7 +73,7 @@ export async function replaceCredential(
   refuse([...faults, ...broken]);
   await requireUnused(tx, credentialId);
   const { name, settings, secret } = given as Body;
-  const sealed = secret ? await sealSecret(tx, deps.masterKey, credentialId, secret) : null;
+  const sealed = secret ? await sealedSecret(tx, deps, credentialId, secret) : null;
   const moved = !isDeepStrictEqual(settings, before.settings);
   const written = { name, settings: JSON.stringify(settings), secret: sealed };
   await updateCredential(tx, credentialId, written, moved || sealed !== null);
@@ -132,9 +132,6 @@ async function requireUnused(tx: Tx, credentialId: string): Promise<void> {
   }
 }
 
-async function sealSecret(tx: Tx, masterKey: MasterKeys, credentialId: string, secret: Json): Promise<Sealed> {
-  const keyId = await sealingKeyId(tx, masterKeyId(masterKey.first));
-  const key = await masterKey.find(keyId);
-  if (!key) throw new Error(`Secrets are encrypted by the master key ${keyId}, which this process does not have.`);
-  return seal(key, JSON.stringify(secret), secretContext(credentialId));
+function sealedSecret(tx: Tx, { masterKey }: CredentialDeps, credentialId: string, secret: Json): Promise<Sealed> {
+  return sealSecret(tx, masterKey, JSON.stringify(secret), secretContext(credentialId));
 }

@@ -4,7 +4,8 @@ import { dirname } from 'node:path';
 
 /** Where the key that encrypts the stored secrets comes from (decisions §10). */
 export type MasterKeySource =
-  | { kind: 'inline'; key: Buffer }
+  /** `others` decrypt only: while the key is replaced, or until all nodes know of it. */
+  | { kind: 'inline'; key: Buffer; others?: Buffer[] }
   /** `create`: the file is made when it is missing. */
   | { kind: 'file'; path: string; create: boolean };
 
