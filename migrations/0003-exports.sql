@@ -64,21 +64,22 @@ create trigger export_job_deleted after delete on export_jobs
 create trigger export_job_file_changed after update of object_key on export_jobs
   for each row when (old.object_key is distinct from new.object_key) execute function export_job_lets_go();
 
--- The exports of a deleted study go with it, the active ones too (decisions §3).
-create function study_exports_go() returns trigger language plpgsql as $$
+-- The exports of a deleted study go with it, the active ones too (decisions §3); the rest is left to the purge.
+create function study_deleted() returns trigger language plpgsql as $$
 begin
   delete from export_jobs where study_id = new.study_id;
+  perform pg_notify('sds_jobs', 'purge of studies');
   return null;
 end
 $$;
-create trigger study_exports_go after update of deleted_date on studies
-  for each row when (old.deleted_date is null and new.deleted_date is not null) execute function study_exports_go();
+create trigger study_deleted after update of deleted_date on studies
+  for each row when (old.deleted_date is null and new.deleted_date is not null) execute function study_deleted();
 
 create function object_purge_waits() returns trigger language plpgsql as $$
 begin
   -- Not without need: notifications make transactions commit one after the other.
   if exists (select from added) then
-    perform pg_notify('sds_jobs', 'purge');
+    perform pg_notify('sds_jobs', 'purge of objects');
   end if;
   return null;
 end

@@ -69,7 +69,6 @@ export async function startWork(settings: WorkSettings, tell: Tell): Promise<{ s
       {
         name: 'purge of objects',
         everyMs: PURGE_EVERY_MS,
-        wake: 'purge',
         run: (signal) =>
           purgeObjects(pool, store, signal, (key, error) =>
             tell({

@@ -2,10 +2,9 @@ import { errorFields, type Tell } from './report.ts';
 
 /** Something to be done now and then, by whichever process comes first: it must do no harm when several do it. */
 export interface Chore {
+  /** A notification of this name (payload of `sds_jobs`) has it done at once. */
   name: string;
   everyMs: number;
-  /** Notification (payload of `sds_jobs`) upon which it is done at once. */
-  wake?: string;
   run(signal: AbortSignal): Promise<unknown>;
 }
 
@@ -30,7 +29,7 @@ export class Chores {
 
   /** Does the chores that wait for this notification. */
   wake(notification: string): void {
-    for (const chore of this.#chores) if (chore.wake === notification) this.#do(chore);
+    for (const chore of this.#chores) if (chore.name === notification) this.#do(chore);
   }
 
   async stop(): Promise<void> {

@@ -27,7 +27,8 @@ export interface JobKind<C extends Claim = Claim> {
   fail(claim: C, error: unknown): Promise<void>;
   /**
    * Does the job and records its end. When the signal aborts, with an {@link Interruption} as its reason, it cleans up
-   * and rejects soon. A job that was cancelled may record that itself, and resolve.
+   * and rejects soon. A job that was cancelled may record that itself, and resolve; one that finds out itself that it
+   * has been lost rejects with an Interruption.
    */
   run(claim: C, signal: AbortSignal): Promise<void>;
 }

@@ -134,7 +134,8 @@ export class JobLoop {
       await kind.run(claim, signal);
       return 'finished';
     } catch (error) {
-      const why = signal.reason instanceof Interruption ? signal.reason.why : null;
+      const interruption = signal.aborted ? signal.reason : error;
+      const why = interruption instanceof Interruption ? interruption.why : null;
       try {
         if (why === 'stopped') await kind.handBack(claim);
         if (why) return why;
