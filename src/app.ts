@@ -114,7 +114,7 @@ export function buildApp(services: Services): FastifyInstance {
   const operations: AnyOperation[] = [];
   void app.register(
     async (scope) => {
-      const { requireChangeReason, publicUrl } = services;
+      const { requireChangeReason, publicUrl, version } = services;
       const api: Api = { app: scope, pool, gate, operations, requireChangeReason, publicUrl };
       studyRoutes(api);
       exportRoutes(api, services);
@@ -129,7 +129,7 @@ export function buildApp(services: Services): FastifyInstance {
           await authenticated(gate)(request);
         });
       }
-      const document = JSON.stringify(openapiDocument(operations, { version: services.version, scopes }));
+      const document = JSON.stringify(openapiDocument(operations, { version, scopes, requireChangeReason }));
       scope.get('/openapi.json', (_request, reply) => reply.type('application/json').send(document));
       refuseOtherMethods(scope, '/openapi.json', READ_ONLY);
     },

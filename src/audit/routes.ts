@@ -10,26 +10,37 @@ const Id = (description: string) => Type.String({ pattern: ID_PATTERN, descripti
 const Nullable = <T extends Parameters<typeof Type.Union>[0][number]>(schema: T) => Type.Union([schema, Type.Null()]);
 
 /** An audit event as it is read (decisions §7). */
-export const AuditEvent = Type.Object({
-  eventId: Id('Identifier of the event.'),
-  sequence: Type.Integer({ description: 'Grows from event to event; may have gaps.' }),
-  recordedDate: Type.String({ format: 'date-time', description: 'When it was recorded, UTC.' }),
-  event: Type.String({ description: 'Name of the event.', examples: ['STUDY_UPDATED'] }),
-  clientId: Type.String({ description: 'The client that called.' }),
-  operation: Type.String({ description: 'Method and path pattern.', examples: ['POST /studies/{studyId}/subjects'] }),
-  method: Type.String({ description: 'HTTP method.' }),
-  path: Type.String({ description: 'The path as called, without its query.' }),
-  status: Nullable(Type.Integer({ description: 'HTTP status of the answer; null for what a job leaves.' })),
-  resourceType: Nullable(
-    Type.String({ description: 'study, subject, organ, slide, finding, score, codes, export, …' }),
-  ),
-  resourceId: Nullable(Id('The record concerned.')),
-  resourceIds: Nullable(Type.Array(Type.String(), { description: 'The records of a bulk action.' })),
-  studyId: Nullable(Id('The study concerned.')),
-  requestId: Type.String({ description: 'Of the answer’s X-Request-Id and of the log.' }),
-  reason: Nullable(Type.String({ description: 'The client’s X-Change-Reason.' })),
-  changes: Type.Unknown({ description: 'What an update or delete changed: {before, after}, or a list with ids.' }),
-});
+export const AuditEvent = Type.Object(
+  {
+    eventId: Id('Identifier of the event.'),
+    sequence: Type.Integer({ description: 'Grows from event to event; may have gaps.' }),
+    recordedDate: Type.String({
+      format: 'date-time',
+      description: 'When it was recorded, UTC.',
+      examples: ['2026-03-02T08:15:30.123Z'],
+    }),
+    event: Type.String({ description: 'Name of the event.', examples: ['STUDY_UPDATED'] }),
+    clientId: Type.String({ description: 'The client that called.' }),
+    operation: Type.String({ description: 'Method and path pattern.', examples: ['POST /studies/{studyId}/subjects'] }),
+    method: Type.String({ description: 'HTTP method.' }),
+    path: Type.String({ description: 'The path as called, without its query.' }),
+    status: Nullable(Type.Integer({ description: 'HTTP status of the answer; null for what a job leaves.' })),
+    resourceType: Nullable(
+      Type.String({ description: 'study, subject, organ, slide, finding, score, codes, export, …' }),
+    ),
+    resourceId: Nullable(Id('The record concerned.')),
+    resourceIds: Nullable(Type.Array(Type.String(), { description: 'The records of a bulk action.' })),
+    studyId: Nullable(Id('The study concerned.')),
+    requestId: Type.String({ description: 'Of the answer’s X-Request-Id and of the log.' }),
+    reason: Nullable(Type.String({ description: 'The client’s X-Change-Reason.' })),
+    changes: Type.Unknown({
+      description:
+        'What an update or delete changed: {before, after} with only the members that changed; of a delete, after is null; of a bulk update a list of them with ids.',
+      examples: [{ before: { name: '1001' }, after: { name: '1002' } }],
+    }),
+  },
+  { title: 'AuditEvent', description: 'One event of the audit log.' },
+);
 
 const DATE = /^(\d{4})-(\d{2})-(\d{2})(T\d{2}:\d{2}(:\d{2}(\.\d{1,9})?)?(Z|[+-]\d{2}:\d{2}))?$/;
 

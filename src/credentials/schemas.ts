@@ -210,6 +210,7 @@ export const CreateBody = Type.Unsafe<object>({
 });
 export const UpdateBody = Type.Unsafe<object>({
   type: 'object',
-  oneOf: Object.values(bodies.update),
+  // Not oneOf: without a provider, a body may fit several.
+  anyOf: Object.values(bodies.update),
   examples: [example],
 });

@@ -137,7 +137,7 @@ export function exportRoutes(api: Api, { store, downloadRedirect }: ExportServic
       200: {
         description: 'The file.',
         schema: null,
-        mediaType: 'application/octet-stream',
+        mediaType: Object.values(mediaTypes),
         headers: ['ETag', 'Content-Length', 'Content-Disposition', 'Accept-Ranges'],
       },
     },

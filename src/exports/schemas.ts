@@ -1,5 +1,5 @@
 import { Type } from 'typebox';
-import { idOf, nullable, Timestamp } from '../studies/schemas.ts';
+import { idOf, nullable, Timestamp, titled } from '../studies/schemas.ts';
 import { exportStatuses } from './states.ts';
 
 export const exportFormats = ['JSON', 'XLSX'] as const;
@@ -9,7 +9,7 @@ const format = Type.Enum([...exportFormats], { description: 'What the file is.',
 const date = (description: string) => nullable({ ...Timestamp, description });
 
 /** An export job (interface.md §2, decisions §4). */
-export const ExportJob = Type.Object({
+export const ExportJob = titled('ExportJob', {
   exportId: idOf('export job'),
   studyId: idOf('study'),
   format,

@@ -1,81 +1,51 @@
-import type { TSchema } from 'typebox';
-import { problemKinds } from '../lib/problem.ts';
-import type { AnyOperation } from './operation.ts';
+import { ID_PATTERN } from '../lib/id.ts';
+import {
+  outerPaths,
+  problemResponses,
+  publishedHeaders,
+  publishedPaths,
+  publishedSchemas,
+} from './openapi-published.ts';
+import { exampleOf, type Json, pascal, SchemaComponents } from './openapi-schemas.ts';
+import { type AnyOperation, changesStudyData } from './operation.ts';
 
-type Json = Record<string, unknown>;
-
-/** Statuses that every authenticated operation can answer. */
-const COMMON_PROBLEMS = [400, 401, 403, 429, 500, 503];
+/** Statuses that every authenticated operation can answer: a parameter that it does not know is a 400 for all. */
+const COMMON_PROBLEMS = [400, 401, 403, 500, 503];
 /** Those of operations with a body. */
 const BODY_PROBLEMS = [413, 415];
+/** Events of what counts against the limit of image jobs. */
+const LIMITED = new Set(['IMAGE_JOB_CREATED', 'IMAGE_JOB_RETRIED']);
 
-const problemSchema = {
-  type: 'object',
-  description: 'RFC 9457 Problem Details.',
-  required: ['type', 'title', 'status', 'detail', 'instance', 'requestId'],
-  properties: {
-    type: {
-      type: 'string',
-      format: 'uri-reference',
-      description: 'Machine-readable kind.',
-      examples: ['/errors/not-found'],
-    },
-    title: { type: 'string', description: 'Short summary of the type.' },
-    status: { type: 'integer', description: 'HTTP status.' },
-    detail: { type: 'string', description: 'Explanation for this occurrence.' },
-    instance: { type: 'string', description: 'The request URI that caused the error.' },
-    requestId: { type: 'string', description: 'Of the header X-Request-Id and of the log.' },
-    errors: {
-      type: 'array',
-      description: 'All faults of the request.',
-      items: {
-        type: 'object',
-        required: ['detail'],
-        properties: {
-          pointer: { type: 'string', description: 'RFC 6901 pointer to the member at fault.' },
-          parameter: { type: 'string', description: 'The path or query parameter at fault.' },
-          header: { type: 'string', description: 'The header at fault.' },
-          detail: { type: 'string', description: 'What is wrong with it.' },
-        },
-      },
-    },
-  },
+const TAGS: Record<string, string> = {
+  studies: 'Studies, the roots of everything else.',
+  subjects: 'Subjects (animals) of a study.',
+  organs: 'Organs of a subject.',
+  slides: 'Slides of a study, with their images.',
+  findings: 'Microscopic findings in an organ.',
+  scores: 'Measurements of a subject or organ.',
+  codes: 'The codes object of a study: its code lists.',
+  exports: 'Point-in-time exports of a study: started, polled, downloaded, deleted.',
+  'image jobs': 'Copying of whole-slide images from and to clouds.',
+  credentials: 'Credentials for clouds and directory trees.',
+  audit: 'The audit log.',
+  authentication: 'Access tokens (OAuth 2.0 client credentials).',
+  service: 'The service itself.',
 };
 
-const headerDescriptions: Record<string, string> = {
-  ETag: 'Version of the record; send it as If-Match.',
-  Location: 'Where the new resource can be read.',
-  'Retry-After': 'Seconds after which to ask again.',
-  'Content-Disposition': 'A readable file name.',
-  'Accept-Ranges': 'Byte ranges work.',
-};
-
-/** Makes components of schemas that have a title, and gives maps the form that client generators understand. */
-function hoist(schema: unknown, components: Json, closed: boolean): unknown {
-  if (Array.isArray(schema)) return schema.map((one) => hoist(one, components, closed));
-  if (schema === null || typeof schema !== 'object') return schema;
-  const { patternProperties, title, ...rest } = schema as Json;
-  const result: Json = {};
-  for (const [key, value] of Object.entries(rest)) {
-    result[key] = key === 'examples' || key === 'default' ? value : hoist(value, components, closed);
-  }
-  if (patternProperties) {
-    result.additionalProperties = hoist(Object.values(patternProperties)[0], components, closed);
-  }
-  if (closed && result.properties) result.additionalProperties = false;
-  if (Array.isArray(result.enum)) result.type ??= 'string';
-  if (typeof title !== 'string') return result;
-  components[title] ??= result;
-  return { $ref: `#/components/schemas/${title}` };
+export interface ApiInfo {
+  version: string;
+  /** Scope → what it allows. */
+  scopes: Record<string, string>;
+  requireChangeReason: boolean;
 }
 
-function parametersOf(op: AnyOperation, components: Json): Json[] {
+function parametersOf(op: AnyOperation, components: SchemaComponents, info: ApiInfo): Json[] {
   const inPath = [...op.path.matchAll(/\{(\w+)\}/g)].map(([, name]) => ({
     name,
     in: 'path',
     required: true,
     description: `Identifier of the ${(name as string).replace(/Id$/, '')}.`,
-    schema: { type: 'string', pattern: '^[0-9A-Za-z]{24}$' },
+    schema: { type: 'string', pattern: ID_PATTERN },
   }));
   const { properties = {} } = (op.query ?? {}) as { properties?: Record<string, Json> };
   const inQuery = Object.entries(properties).map(([name, { description, ...schema }]) => ({
@@ -83,97 +53,112 @@ function parametersOf(op: AnyOperation, components: Json): Json[] {
     in: 'query',
     required: false,
     description,
-    schema: hoist(schema, components, false),
+    schema: components.of(schema, false),
   }));
   const headers: Record<string, { description: string }> = { ...op.headers };
+  if (isDownload(op)) {
+    headers.Range ??= { description: 'One range of bytes; the answer is then 206 (RFC 9110 §14).' };
+    headers['If-Range'] ??= { description: 'The ETag of the part that the client has; another file is sent whole.' };
+    headers['If-None-Match'] ??= { description: 'The ETag that the client has; 304 where it still is the file’s.' };
+  }
   if (op.ifMatch) headers['If-Match'] = { description: 'Only if the record still has this ETag; 412 otherwise.' };
   if (op.method !== 'GET')
     headers['X-Change-Reason'] = { description: 'Why, for the audit log; up to 1,000 characters.' };
   const inHeader = Object.entries(headers).map(([name, { description }]) => ({
     name,
     in: 'header',
-    required: false,
+    required: name === 'X-Change-Reason' && info.requireChangeReason && changesStudyData(op),
     description,
     schema: { type: 'string' },
   }));
   return [...inPath, ...inQuery, ...inHeader];
 }
 
-/** An example put together from those of the members. */
-function exampleOf(schema: unknown): unknown {
-  const { examples, properties, required = [], type, items, anyOf } = schema as Json & { required?: string[] };
-  if (Array.isArray(examples)) return examples[0];
-  if (properties) {
-    const members = Object.entries(properties as Record<string, Json>).filter(
-      ([name, member]) => !member.readOnly && (required.includes(name) || member.examples),
-    );
-    return Object.fromEntries(members.map(([name, member]) => [name, exampleOf(member)]));
-  }
-  if (Array.isArray(anyOf)) return exampleOf(anyOf[0]);
-  if (type === 'array') return [exampleOf(items)];
-  return { string: 'text', integer: 1, number: 1, boolean: true }[type as string] ?? {};
+/** Whether it hands out a stored file, of which ranges can be asked for. */
+function isDownload({ responses }: AnyOperation): boolean {
+  return Object.values(responses).some(({ headers = [] }) => headers.includes('Accept-Ranges'));
 }
 
-function responsesOf(op: AnyOperation, components: Json): Json {
-  const responses: Json = {};
-  for (const [status, { description, schema, mediaType, headers = [] }] of Object.entries(op.responses)) {
-    responses[status] = {
-      description,
-      headers: Object.fromEntries(
-        headers.map((name) => [name, { description: headerDescriptions[name] ?? name, schema: { type: 'string' } }]),
-      ),
-      ...(schema
-        ? { content: { [mediaType ?? 'application/json']: { schema: hoist(schema, components, false) } } }
-        : {}),
-    };
+function headersOf(names: readonly string[]): Json {
+  return Object.fromEntries(['X-Request-Id', ...names].map((name) => [name, { $ref: `#/components/headers/${name}` }]));
+}
+
+function contentOf(op: AnyOperation, status: string, components: SchemaComponents): Json | undefined {
+  const { schema, mediaType } = op.responses[Number(status)] as AnyOperation['responses'][number];
+  // A file of any kind has no schema; a stream of text has one.
+  if (mediaType !== undefined) {
+    const types = typeof mediaType === 'string' ? [mediaType] : mediaType;
+    const binary = { type: 'string', format: 'binary', description: 'Bytes.' };
+    const form = types[0] === 'text/event-stream' && schema ? components.of(schema, false) : binary;
+    return Object.fromEntries(types.map((type) => [type, { schema: form }]));
   }
-  const problems = [...COMMON_PROBLEMS, ...(op.body ? BODY_PROBLEMS : []), ...(op.problems ?? [])];
+  if (!schema) return undefined;
+  const name = `${pascal(op.operationId)}Result`;
+  return {
+    'application/json': { schema: components.named(schema, name, false), example: exampleOf(schema, 'answer') },
+  };
+}
+
+function responsesOf(op: AnyOperation, components: SchemaComponents): Json {
+  const responses: Json = {};
+  for (const [status, { description, headers = [] }] of Object.entries(op.responses)) {
+    const content = contentOf(op, status, components);
+    responses[status] = { description, headers: headersOf(headers), ...(content ? { content } : {}) };
+  }
+  if (isDownload(op)) {
+    const content = contentOf(op, '200', components);
+    const { headers = [] } = op.responses[200] ?? {};
+    const partial = headersOf([...headers, 'Content-Range']);
+    responses[206] = { description: 'The range that was asked for.', headers: partial, content };
+    responses[304] = { description: 'The client has it already.', headers: headersOf(['ETag']) };
+    responses[307] = { description: 'The file is at Location, for a few minutes.', headers: headersOf(['Location']) };
+  }
+  const limited = LIMITED.has(op.event) ? [429] : [];
+  const problems = [...COMMON_PROBLEMS, ...(op.body ? BODY_PROBLEMS : []), ...limited, ...(op.problems ?? [])];
   for (const status of [...new Set(problems)].sort()) responses[status] = { $ref: `#/components/responses/${status}` };
   return responses;
 }
 
+function operationOf(op: AnyOperation, components: SchemaComponents, info: ApiInfo): Json {
+  const bodyName = `${pascal(op.operationId)}Body`;
+  return {
+    operationId: op.operationId,
+    summary: op.summary,
+    description: `Needs the scope \`${op.scope}\`; leaves the audit event \`${op.event}\`.`,
+    tags: [op.tag],
+    security: [{ oauth2: [op.scope] }],
+    parameters: parametersOf(op, components, info),
+    ...(op.body
+      ? {
+          requestBody: {
+            required: !op.bodyOptional,
+            content: {
+              'application/json': {
+                schema: components.named(op.body, bodyName, true),
+                example: exampleOf(op.body, 'body'),
+              },
+            },
+          },
+        }
+      : {}),
+    responses: responsesOf(op, components),
+  };
+}
+
 /** The OpenAPI 3.1 document, made of the same descriptions and schemas that check the requests (decisions §10). */
-export function openapiDocument(
-  operations: AnyOperation[],
-  info: { version: string; scopes: Record<string, string> },
-): Json {
-  const schemas: Json = { Problem: problemSchema };
+export function openapiDocument(operations: AnyOperation[], info: ApiInfo): Json {
+  const components = new SchemaComponents();
+  Object.assign(components.schemas, publishedSchemas);
   const paths: Record<string, Json> = {};
   for (const op of operations) {
     paths[op.path] ??= {};
-    (paths[op.path] as Json)[op.method.toLowerCase()] = {
-      operationId: op.operationId,
-      summary: op.summary,
-      description: `Needs the scope \`${op.scope}\`; leaves the audit event \`${op.event}\`.`,
-      tags: [op.tag],
-      security: [{ oauth2: [op.scope] }],
-      parameters: parametersOf(op, schemas),
-      ...(op.body
-        ? {
-            requestBody: {
-              required: !op.bodyOptional,
-              content: {
-                'application/json': { schema: hoist(op.body, schemas, true), example: exampleOf(op.body as TSchema) },
-              },
-            },
-          }
-        : {}),
-      responses: responsesOf(op, schemas),
-    };
+    (paths[op.path] as Json)[op.method.toLowerCase()] = operationOf(op, components, info);
   }
-  const responses = Object.fromEntries(
-    Object.entries(problemKinds).map(([kind, { status, title }]) => [
-      status,
-      {
-        description: `${title} (\`/errors/${kind}\`).`,
-        content: { 'application/problem+json': { schema: { $ref: '#/components/schemas/Problem' } } },
-      },
-    ]),
-  );
-  const tags = [...new Set(operations.map(({ tag }) => tag))].map((name) => ({
-    name,
-    description: `Operations on ${name}.`,
-  }));
+  Object.assign(paths, publishedPaths);
+  const servers = [{ url: '/', description: 'This service, outside of its API.' }];
+  for (const [path, item] of Object.entries(outerPaths)) paths[path] = { servers, ...(item as Json) };
+  const tags = new Set([...operations.map(({ tag }) => tag), 'authentication', 'service']);
+  const used = new Set(JSON.stringify(paths).match(/#\/components\/responses\/\d+/g));
   return {
     openapi: '3.1.0',
     info: {
@@ -183,18 +168,23 @@ export function openapiDocument(
       license: { name: 'Apache-2.0', identifier: 'Apache-2.0' },
     },
     servers: [{ url: '/api/v1', description: 'This service.' }],
-    tags,
+    tags: [...tags].map((name) => ({ name, description: TAGS[name] ?? `Operations on ${name}.` })),
     security: [{ oauth2: [] }],
     paths,
     components: {
-      schemas,
-      responses,
+      schemas: components.schemas,
+      headers: publishedHeaders,
+      responses: Object.fromEntries(
+        Object.entries(problemResponses).filter(([status]) => used.has(`#/components/responses/${status}`)),
+      ),
       securitySchemes: {
         oauth2: {
           type: 'oauth2',
           description: 'OAuth 2.0 client credentials (RFC 6749 §4.4).',
           flows: { clientCredentials: { tokenUrl: '/api/v1/oauth/token', scopes: info.scopes } },
         },
+        clientSecret: { type: 'http', scheme: 'basic', description: 'Client id and secret (RFC 6749 §2.3.1).' },
+        metricsToken: { type: 'http', scheme: 'bearer', description: 'SDS_METRICS_TOKEN.' },
       },
     },
   };

@@ -66,7 +66,10 @@ interface Description<Path extends string, Q extends TObject, B extends TSchema>
   /** Further request headers, for the API document. */
   headers?: Record<string, { description: string }>;
   /** Schema of each successful answer; null for one without a JSON body. */
-  responses: Record<number, { description: string; schema: TSchema | null; mediaType?: string; headers?: string[] }>;
+  responses: Record<
+    number,
+    { description: string; schema: TSchema | null; mediaType?: string | readonly string[]; headers?: readonly string[] }
+  >;
   /** Statuses of problems besides those every operation can answer. */
   problems?: readonly number[];
 }

@@ -6,18 +6,22 @@ const Link = Type.Union([Type.String({ format: 'uri' }), Type.Null()]);
 
 /** The paging envelope of every list (interface.md §2). */
 export function pageSchema<T extends TSchema>(item: T) {
-  return Type.Object({
-    paging: Type.Object({
-      pageNumber: Type.Integer({ description: 'Current page, 1-based.' }),
-      pageSize: Type.Integer({ description: 'Page size used.' }),
-      totalItems: Type.Integer({ description: 'Matching items over all pages.' }),
-      links: Type.Object({
-        next: { ...Link, description: 'URL of the next page; null on the last.' },
-        prev: { ...Link, description: 'URL of the previous page; null on the first.' },
+  const { title } = item as { title?: unknown };
+  return Type.Object(
+    {
+      paging: Type.Object({
+        pageNumber: Type.Integer({ description: 'Current page, 1-based.' }),
+        pageSize: Type.Integer({ description: 'Page size used.' }),
+        totalItems: Type.Integer({ description: 'Matching items over all pages.' }),
+        links: Type.Object({
+          next: { ...Link, description: 'URL of the next page; null on the last.' },
+          prev: { ...Link, description: 'URL of the previous page; null on the first.' },
+        }),
       }),
-    }),
-    items: Type.Array(item),
-  });
+      items: Type.Array(item),
+    },
+    typeof title === 'string' ? { title: `${title}Page` } : {},
+  );
 }
 
 /** Where clients reach the service: as configured, else as this request came in. */

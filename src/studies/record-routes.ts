@@ -181,7 +181,7 @@ function childRoutes(api: Api, kind: Kind): void {
 }
 
 function itemsOf<T extends TSchema>(record: T) {
-  return Type.Object({ items: Type.Array(record) });
+  return Type.Object({ items: Type.Array(record) }, { title: `${(record as { title?: string }).title}List` });
 }
 
 /** A slide that is named twice is a 400 (decisions §3): which of the two updates is meant, nobody knows. */

@@ -37,6 +37,7 @@ export const Attributes = Type.Record(
     maxProperties: 1_000,
     propertyNames: { type: 'string', minLength: 1, maxLength: 255 },
     'x-managed-keys': MANAGED_KEYS,
+    title: 'Attributes',
     description:
       'Further variables by name, replaced as a whole by every PUT. SUBJID, MISPEC and FILE NAME are managed by the service: they are dropped from what a client sends and set from the record’s place in the study.',
     examples: [{ SEX: 'M', ARMCD: '2' }],
@@ -87,7 +88,7 @@ export const Image = Type.Object(
     height: nullable(Type.Integer({ description: 'Pixels; null where the format does not tell.' })),
     ingestedDate: Timestamp,
   },
-  { description: 'The stored image of a slide.' },
+  { title: 'Image', description: 'The stored image of a slide.' },
 );
 
 export const Study = titled('Study', {
@@ -151,7 +152,7 @@ const Code = Type.Object(
     label: Type.String({ description: 'What it means.', examples: ['Mild'] }),
     attributes: Type.Optional(Attributes),
   },
-  { description: 'One code of a code list.' },
+  { title: 'Code', description: 'One code of a code list.' },
 );
 
 const codeLists = Type.Record(Type.String(), Type.Array(Code), {
