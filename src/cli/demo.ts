@@ -13,6 +13,7 @@ import { serve } from '../serve.ts';
 import { command, UsageError } from './command.ts';
 import { DemoClient } from './demo/client.ts';
 import { type DemoStudy, generateStudy } from './demo/generate.ts';
+import { DEMO_ROOT, ingestImages } from './demo/images.ts';
 import { openLog } from './log.ts';
 import { withDatabase } from './open.ts';
 import { Progress } from './progress.ts';
@@ -28,6 +29,7 @@ function demoSettings({ config, secrets }: Settings, staysUp: boolean): Settings
       database: { kind: 'embedded', dir: dataDir },
       objectStore: `file:${join(dataDir, 'objects')}`,
       logLevel: 'error',
+      fileRoots: [{ name: DEMO_ROOT, path: scannerDir(dataDir), readOnly: true }],
     },
     secrets: {
       ...secrets,
@@ -38,13 +40,18 @@ function demoSettings({ config, secrets }: Settings, staysUp: boolean): Settings
   };
 }
 
+/** The directory that stands for a scanner's share. */
+function scannerDir(dataDir: string): string {
+  return join(dataDir, 'scanner');
+}
+
 export const demo = command({
   options: {
     seed: { type: 'string', value: 'NUMBER', help: 'Seed of the generated study (default 1).' },
     animals: { type: 'string', value: 'NUMBER', help: 'Animals of the generated study (default 250).' },
     serve: { type: 'boolean', help: 'Leave the service up afterwards.' },
   },
-  details: 'Generates a study, loads it over HTTP, exports it, downloads the file and checks it.',
+  details: 'Generates a study, loads it over HTTP, exports it, checks the file, and brings images in.',
   async run(call) {
     const number = (name: 'seed' | 'animals', fallback: number) => {
       const value = Number(call.options[name] ?? fallback);
@@ -54,7 +61,7 @@ export const demo = command({
     const seed = number('seed', 1);
     const animals = number('animals', 250);
     const settings = demoSettings(call.settings(), call.options.serve);
-    await mkdir(settings.config.dataDir, { recursive: true });
+    await mkdir(scannerDir(settings.config.dataDir), { recursive: true });
     const service = await serve(settings, openLog(settings.config.logLevel), call.signal);
     const progress = new Progress();
     try {
@@ -69,9 +76,10 @@ export const demo = command({
       call.say(`Loaded ${study.name}: ${describe(loaded.counts)}.`);
       const exported = await exportStudy(client, loaded.studyId, settings.config.dataDir, progress);
       await check(exported.file, loaded.counts);
-      progress.end();
       call.say(`Exported, downloaded and checked: counts agree, SHA-256 ${exported.sha256}.`);
-      const value = { url: service.url, clientId: login.clientId, ...loaded, ...exported };
+      const scanner = scannerDir(settings.config.dataDir);
+      const images = await ingestImages(client, loaded.studyId, scanner, progress, call.say);
+      const value = { url: service.url, clientId: login.clientId, ...loaded, ...exported, images };
       if (!call.options.serve) return { value, text: ending(value, null) };
       call.stdout.write(`${call.json ? JSON.stringify(value) : ending(value, login.clientSecret)}\n`);
       if (!call.signal.aborted) await once(call.signal, 'abort');
