@@ -1,6 +1,7 @@
 import { mkdir, writeFile } from 'node:fs/promises';
 import { exportFigures } from './exports.ts';
 import { type Figure, lineOf, ratioOf } from './figures.ts';
+import { imageFigures } from './images.ts';
 import { requestFigures } from './requests.ts';
 import { startFigures } from './start.ts';
 import { xlsxFigures } from './xlsx.ts';
@@ -10,6 +11,7 @@ const groups: Record<string, () => Promise<Figure[]>> = {
   requests: requestFigures,
   exports: exportFigures,
   xlsx: xlsxFigures,
+  images: imageFigures,
   start: startFigures,
 };
 

@@ -5,7 +5,7 @@ import { promisify } from 'node:util';
 
 const run = promisify(execFile);
 
-/** A server in a process of its own, which says `listening on URL` when it is ready. */
+/** A server in a process of its own, which says its URL on a line when it is ready. */
 export interface Peer {
   url: string;
   process: ChildProcess;
@@ -24,7 +24,7 @@ export async function startPeer(args: string[], env: Record<string, string> = {}
   const url = await new Promise<string>((resolve, reject) => {
     child.once('exit', (code) => reject(new Error(`${args.join(' ')} ended with ${code}`)));
     createInterface({ input: child.stdout as NodeJS.ReadableStream }).on('line', (line) => {
-      const [, found] = /listening on (\S+)/.exec(line) ?? [];
+      const [found] = /https?:\/\/\S+/.exec(line) ?? [];
       if (found) resolve(found);
     });
   });
