@@ -1,4 +1,3 @@
-import apiReference from '@scalar/fastify-api-reference';
 import Fastify, {
   type FastifyBaseLogger,
   type FastifyInstance,
@@ -14,6 +13,7 @@ import type { CredentialDeps } from './credentials/open.ts';
 import { credentialRoutes } from './credentials/routes.ts';
 import { exportRoutes } from './exports/routes.ts';
 import { answerClientError } from './http/client-error.ts';
+import { docsRoutes } from './http/docs.ts';
 import type { Gate } from './http/gate.ts';
 import { jsonBodies } from './http/json-body.ts';
 import { refuseOtherMethods, routeEveryMethod } from './http/methods.ts';
@@ -137,7 +137,7 @@ export function buildApp(services: Services): FastifyInstance {
   );
   void app.register(services.auth.routes);
   probeRoutes(app, { metrics, metricsToken: services.metricsToken, ready: () => readiness(services) });
-  void app.register(apiReference, { routePrefix: '/docs', configuration: { url: '/api/v1/openapi.json' } });
+  docsRoutes(app);
   for (const version of services.retiredVersions) {
     for (const url of [`/api/${version}`, `/api/${version}/*`]) {
       app.all(
@@ -150,7 +150,8 @@ export function buildApp(services: Services): FastifyInstance {
       );
     }
   }
-  for (const url of ['/healthz', '/readyz', '/metrics', '/errors/:name']) refuseOtherMethods(app, url, READ_ONLY);
+  for (const url of ['/healthz', '/readyz', '/metrics', '/docs', '/docs/', '/errors/:name'])
+    refuseOtherMethods(app, url, READ_ONLY);
   app.get('/errors/:name', (request, reply) => {
     const page = problemPage((request.params as { name: string }).name);
     if (!page) throw new Problem('not-found', 'There is no such kind of problem.');

@@ -108,7 +108,7 @@ export async function startService(env: Record<string, string> = {}): Promise<Te
         ...(payload === undefined ? {} : { body: payload }),
       });
       const text = await response.text();
-      const isJson = /json/.test(response.headers.get('content-type') ?? '') && text !== '';
+      const isJson = /json/.test(response.headers.get('content-type') ?? '') && text !== '' && response.status !== 206;
       return { status: response.status, headers: response.headers, text, body: isJson ? JSON.parse(text) : null };
     },
     async restart(more = {}) {

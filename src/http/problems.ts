@@ -66,11 +66,15 @@ export function errorHandler(gate: Gate, db: Parameters<Gate['record']>[0]) {
     // The framework would close the connection under a client that is still sending, which then sees a broken pipe and
     // not this answer. Kept open, the rest is read and thrown away.
     reply.removeHeader('connection');
-    return reply
-      .code(problem.status)
-      .headers(problem.headers)
-      .header('content-type', 'application/problem+json')
-      .send(problemBody(problem, request));
+    return (
+      reply
+        .code(problem.status)
+        .headers(problem.headers)
+        .header('content-type', 'application/problem+json')
+        // Set here as well: an answer to a URL that cannot be decoded passes no hook.
+        .header('x-request-id', request.id)
+        .send(problemBody(problem, request))
+    );
   };
 }
 
