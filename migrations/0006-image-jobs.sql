@@ -59,7 +59,7 @@ create unique index image_jobs_key on image_jobs (client_id, type, key_hash) whe
 
 create table image_files (
   job_id text collate "C" not null references image_jobs,
-  file_id text collate "C" not null,
+  file_id text collate "C" primary key,
   -- FILE NAME of the slide.
   name text collate "C" not null,
   -- Key of the object in the cloud.
@@ -81,8 +81,7 @@ create table image_files (
   -- nothing is left behind by a worker that dies.
   object_key text collate "C",
   -- Number of the event that tells of its last change of status; 0 before the first.
-  event_no bigint not null default 0,
-  primary key (job_id, file_id)
+  event_no bigint not null default 0
 );
 -- As of slides: a prefix is enough to read nearly sorted by name.
 create index image_files_name on image_files (job_id, (left(name, 200)), file_id);
@@ -117,7 +116,9 @@ begin
       select job_id, status, size_bytes, bytes_transferred, 1 as sign from after_it
       union all select job_id, status, size_bytes, bytes_transferred, -1 from before_it) changes
     group by job_id) d
-  where j.job_id = d.job_id;
+  where j.job_id = d.job_id
+    -- Not for nothing: whoever writes to the job holds up everybody else who does.
+    and (completed, skipped, failed, cancelled, total, transferred, d.bytes_left) <> (0, 0, 0, 0, 0, 0, 0);
   return null;
 end
 $$;

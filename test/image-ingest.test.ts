@@ -1,17 +1,25 @@
 import { createHash } from 'node:crypto';
-import { readFile } from 'node:fs/promises';
+import { readdir, readFile } from 'node:fs/promises';
+import { join, relative } from 'node:path';
 import { afterAll, beforeAll, expect, test } from 'vitest';
 import { createCredential, createStudy, filesOf, makeRoot, png, runJob, slideFile, wsi } from './image-jobs.ts';
-import { type Json, useService } from './service.ts';
+import { eventually, type Json, useService } from './service.ts';
 
 const root = await makeRoot();
 afterAll(() => root.remove());
-const service = useService({ SDS_FILE_ROOTS: `scanner=${root.dir}` });
+const store = await makeRoot();
+afterAll(() => store.remove());
+const service = useService({ SDS_FILE_ROOTS: `scanner=${root.dir}`, SDS_OBJECT_STORE: `file:${store.dir}` });
 let credentialId = '';
 beforeAll(async () => {
   credentialId = await createCredential(service, 'scanner');
 });
 
+/** Keys in the service's own store. */
+async function objects(): Promise<string[]> {
+  const files = await readdir(store.dir, { recursive: true, withFileTypes: true });
+  return files.filter((one) => one.isFile()).map((one) => relative(store.dir, join(one.parentPath, one.name)));
+}
 const sha256 = (bytes: Buffer) => createHash('sha256').update(bytes).digest('hex');
 
 test('an ingest by prefix makes a slide of every object, by the key after the last slash of the prefix', async () => {
@@ -60,4 +68,132 @@ test('an ingest by prefix makes a slide of every object, by the key after the la
   });
   expect(image.status).toBe(206);
   expect(Buffer.from(await image.arrayBuffer())).toEqual(content.subarray(10, 20));
+});
+
+const slidesOf = async (studyId: string): Promise<Json[]> =>
+  (await service.call('GET', `/studies/${studyId}/slides?sort=fileName`)).body.items;
+const ingest = (studyId: string, more: Json) => runJob(service, 'ingest', { studyId, credentialId, ...more });
+const purged = () => eventually(async () => (await service.pool.query('select from object_purges')).rowCount === 0);
+
+test('an ingest by files takes the last segment of the key, or the given FILE NAME, and links to subject and organ', async () => {
+  const studyId = await createStudy(service);
+  const { body: subject } = await service.call('POST', `/studies/${studyId}/subjects`, { name: '1001' });
+  const { subjectId } = subject;
+  const { body: organ } = await service.call('POST', `/studies/${studyId}/organs`, { subjectId, name: 'LIVER' });
+  await root.put('files/a.png', png(10));
+  await root.put('files/b.png', png(11));
+  const files = [
+    { key: 'files/a.png', organId: organ.organId },
+    { key: 'files/b.png', fileName: 'named.png', subjectId },
+  ];
+  expect((await ingest(studyId, { files })).status).toBe('COMPLETED');
+  expect(await slidesOf(studyId)).toMatchObject([
+    {
+      fileName: 'a.png',
+      subjectId,
+      organId: organ.organId,
+      version: 1,
+      attributes: { SUBJID: '1001', MISPEC: 'LIVER' },
+    },
+    { fileName: 'named.png', subjectId, organId: null },
+  ]);
+});
+
+test('an image is linked to the slide of its FILE NAME where there is one, which counts as a write of it', async () => {
+  const studyId = await createStudy(service);
+  await root.put('link/a.png', png(12));
+  const { body: slide } = await service.call('POST', `/studies/${studyId}/slides`, {
+    fileName: 'a.png',
+    attributes: { STAIN: 'HE' },
+  });
+  await ingest(studyId, { prefix: 'link/' });
+  expect(await slidesOf(studyId)).toMatchObject([
+    {
+      slideId: slide.slideId,
+      version: 2,
+      attributes: { STAIN: 'HE' },
+      image: { format: 'PNG', width: 16, height: 16 },
+    },
+  ]);
+});
+
+test('the same content is SKIPPED, other content FAILED unless it may overwrite', async () => {
+  const studyId = await createStudy(service);
+  await root.put('again/a.png', png(13));
+  await root.put('again/b.png', png(14));
+  await root.put('again/c.png', png(15));
+  await ingest(studyId, { prefix: 'again/' });
+  const [before] = await slidesOf(studyId);
+  await root.put('again/a.png', png(16));
+  await root.put('again/b.png', png(14, 300));
+  const refused = await ingest(studyId, { prefix: 'again/' });
+  expect(refused).toMatchObject({ status: 'PARTIAL', files: { total: 3, skipped: 1, failed: 2 } });
+  expect(refused.errorMessage).toContain('other content');
+  expect((await filesOf(service, refused.jobId)).map(({ status }) => status)).toEqual(['FAILED', 'FAILED', 'SKIPPED']);
+  const { rows } = await service.pool.query('select object_key from images where image_id = $1', [
+    before.image.imageId,
+  ]);
+
+  const done = await ingest(studyId, { prefix: 'again/', overwrite: true });
+  expect(done).toMatchObject({ status: 'COMPLETED', files: { completed: 2, skipped: 1 } });
+  const [after] = await slidesOf(studyId);
+  expect(after.image).toMatchObject({ sha256: sha256(png(16)) });
+  expect(after.image.imageId).not.toBe(before.image.imageId);
+  await purged();
+  const keys = await objects();
+  expect(keys).not.toContain(rows[0].object_key);
+  expect(keys.filter((key) => key.startsWith(`images/${studyId}/`)).length).toBe(3);
+});
+
+test('an empty object and bytes of no image are FAILED with a reason that says so', async () => {
+  const studyId = await createStudy(service);
+  await root.put('bad/empty.svs', '');
+  await root.put('bad/text.svs', 'This is no image.');
+  await root.put('bad/good.png', png(17));
+  const job = await ingest(studyId, { prefix: 'bad/' });
+  expect(job).toMatchObject({ status: 'PARTIAL', files: { total: 3, completed: 1, failed: 2 } });
+  const [empty, , text] = await filesOf(service, job.jobId);
+  expect(empty.errorMessage).toContain('empty');
+  expect(text.errorMessage).toContain('no known image format');
+  expect((await slidesOf(studyId)).map(({ fileName }) => fileName)).toEqual(['good.png']);
+});
+
+test('a transfer to a directory tree copies byte for byte', async () => {
+  const studyId = await createStudy(service);
+  await root.put('there/a.ome.tif', { copyOf: slideFile });
+  await ingest(studyId, { prefix: 'there/' });
+  const job = await runJob(service, 'transfer', { studyId, credentialId, prefix: 'and/back/' });
+  expect(job).toMatchObject({ status: 'COMPLETED', files: { total: 1, completed: 1 } });
+  expect(sha256(await root.read('and/back/a.ome.tif'))).toBe(sha256(await readFile(slideFile)));
+});
+
+test('an image of a deleted study is purged, and its job keeps its record', async () => {
+  const studyId = await createStudy(service);
+  await root.put('purge/a.png', png(18));
+  const job = await ingest(studyId, { prefix: 'purge/' });
+  await service.call('DELETE', `/studies/${studyId}`);
+  await eventually(async () => !(await objects()).some((key) => key.startsWith(`images/${studyId}/`)), 40);
+  expect((await service.call('GET', `/image/jobs/${job.jobId}`)).body.status).toBe('COMPLETED');
+}, 60_000);
+
+test('the preview of an image is a JPEG, made once; of one that cannot be shown 422, without an image 404', async () => {
+  const studyId = await createStudy(service);
+  await root.put('preview/a.svs', { copyOf: `${wsi}/cmu_small_region.svs` });
+  await root.put('preview/b.png', png(19));
+  await ingest(studyId, { prefix: 'preview/' });
+  const { body: bare } = await service.call('POST', `/studies/${studyId}/slides`, { fileName: 'z' });
+  const [shown, damaged] = await slidesOf(studyId);
+  const path = (slide: Json) => `/studies/${studyId}/slides/${slide.slideId}/thumbnail`;
+  const answers = await Promise.all([1, 2, 3].map(() => service.call('GET', path(shown))));
+  expect(new Set(answers.map(({ status, headers }) => [status, headers.get('content-type')].join()))).toEqual(
+    new Set(['200,image/jpeg']),
+  );
+  expect((await objects()).filter((key) => key.endsWith('-thumbnail')).length).toBe(1);
+  expect((await service.call('GET', path(shown))).status).toBe(200);
+  const etag = answers[0]?.headers.get('etag') ?? '';
+  expect((await service.call('GET', path(shown), undefined, { headers: { 'if-none-match': etag } })).status).toBe(304);
+  for (const _ of [1, 2]) expect((await service.call('GET', path(damaged))).status).toBe(422);
+  expect((await service.call('GET', path(bare))).body.detail).toBe('The slide has no image.');
+  const image = await service.call('GET', path(bare).replace('thumbnail', 'image'));
+  expect([image.status, image.body.detail]).toEqual([404, 'The slide has no image.']);
 });

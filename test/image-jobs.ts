@@ -1,7 +1,6 @@
 import { copyFile, mkdir, mkdtemp, readFile, rm, writeFile } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { dirname, join } from 'node:path';
-import { newId } from '../src/lib/id.ts';
 import { eventually, type Json, type TestService } from './service.ts';
 
 /** Real slides. */
@@ -34,14 +33,28 @@ export async function createStudy(service: TestService): Promise<string> {
   return body.studyId;
 }
 
+async function credentialOf(service: TestService, body: Json): Promise<string> {
+  const created = await service.call('POST', '/cloud/credentials', body);
+  if (created.status !== 201) throw new Error(created.text);
+  return created.body.credentialId;
+}
+
 /** A credential of a file root. */
-export async function createCredential(service: TestService, root: string): Promise<string> {
-  const credentialId = newId();
-  await service.pool.query(
-    `insert into credentials (credential_id, name, provider, settings) values ($1, 'root', 'FILE', $2)`,
-    [credentialId, JSON.stringify({ root })],
-  );
-  return credentialId;
+export function createCredential(service: TestService, root: string): Promise<string> {
+  return credentialOf(service, { name: root, provider: 'FILE', settings: { root } });
+}
+
+/** Keys of the S3 server of the tests. */
+export const s3Keys = { accessKeyId: 'AKIATESTS', secretAccessKey: 'not-a-secret' };
+
+export function createS3Credential(service: TestService, endpoint: string, bucket: string): Promise<string> {
+  const { accessKeyId, secretAccessKey } = s3Keys;
+  return credentialOf(service, {
+    name: 's3',
+    provider: 'S3',
+    settings: { region: 'us-east-1', bucket, endpoint, forcePathStyle: true, accessKeyId },
+    secret: { secretAccessKey },
+  });
 }
 
 /** A small image that is unlike every other one of another `seed`. */
@@ -56,10 +69,15 @@ export function png(seed: number, sizeBytes = 200): Buffer {
 }
 
 /** Starts a job and waits for its end. */
-export async function runJob(service: TestService, action: 'ingest' | 'transfer', body: Json): Promise<Json> {
+export async function runJob(
+  service: TestService,
+  action: 'ingest' | 'transfer',
+  body: Json,
+  seconds = 30,
+): Promise<Json> {
   const started = await service.call('POST', `/image/jobs:${action}`, body);
   if (started.status !== 202) throw new Error(started.text);
-  return ended(service, started.body.jobId);
+  return ended(service, started.body.jobId, seconds);
 }
 
 export function ended(service: TestService, jobId: string, seconds = 30): Promise<Json> {
@@ -73,4 +91,85 @@ export function ended(service: TestService, jobId: string, seconds = 30): Promis
 export async function filesOf(service: TestService, jobId: string): Promise<Json[]> {
   const { body } = await service.call('GET', `/image/jobs/${jobId}:listFiles?pageSize=100`);
   return body.items;
+}
+
+/** One event of a stream. */
+export interface StreamEvent {
+  id: number;
+  event: string;
+  data: Json;
+}
+
+/** A client of `:streamProgress` that keeps what it gets. */
+export class ProgressClient {
+  readonly events: StreamEvent[] = [];
+  readonly comments: string[] = [];
+  status = 0;
+  headers = new Headers();
+  retryMs = 0;
+  /** Milliseconds at which each event came. */
+  readonly times: number[] = [];
+  readonly opened: Promise<void>;
+  readonly closed: Promise<void>;
+  readonly #stop = new AbortController();
+
+  constructor(service: TestService, token: string, jobId: string, lastEventId?: string) {
+    const opened = this.#open(service.url, token, jobId, lastEventId);
+    this.opened = opened.then(() => {});
+    this.closed = opened
+      .then((response) => this.#read(response))
+      .catch((error: unknown) => {
+        if (!this.#stop.signal.aborted) throw error;
+      });
+    this.closed.catch(() => {});
+  }
+
+  get last(): StreamEvent | undefined {
+    return this.events.at(-1);
+  }
+
+  named(event: string): StreamEvent[] {
+    return this.events.filter((one) => one.event === event);
+  }
+
+  disconnect(): void {
+    this.#stop.abort();
+  }
+
+  async #open(url: string, token: string, jobId: string, lastEventId?: string): Promise<Response> {
+    const response = await fetch(`${url}/api/v1/image/jobs/${jobId}:streamProgress`, {
+      headers: {
+        authorization: `Bearer ${token}`,
+        accept: 'text/event-stream',
+        ...(lastEventId === undefined ? {} : { 'last-event-id': lastEventId }),
+      },
+      signal: this.#stop.signal,
+    });
+    this.status = response.status;
+    this.headers = response.headers;
+    return response;
+  }
+
+  async #read(response: Response): Promise<void> {
+    let rest = '';
+    for await (const chunk of (response.body ?? []) as AsyncIterable<Uint8Array>) {
+      rest += Buffer.from(chunk).toString('utf8');
+      const blocks = rest.split('\n\n');
+      rest = blocks.pop() ?? '';
+      for (const block of blocks) this.#take(block);
+    }
+  }
+
+  #take(block: string): void {
+    const fields = new Map(block.split('\n').map((line) => line.split(/: (.*)/s).slice(0, 2) as [string, string]));
+    if (fields.has('')) this.comments.push(fields.get('') ?? '');
+    if (fields.has('retry')) this.retryMs = Number(fields.get('retry'));
+    if (!fields.has('event')) return;
+    this.times.push(performance.now());
+    this.events.push({
+      id: Number(fields.get('id')),
+      event: fields.get('event') ?? '',
+      data: JSON.parse(fields.get('data') ?? 'null'),
+    });
+  }
 }

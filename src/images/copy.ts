@@ -1,30 +1,45 @@
-import { createHash, type Hash } from 'node:crypto';
+import { createHash } from 'node:crypto';
 import { Readable } from 'node:stream';
 import { ObjectError, type ObjectStore } from '../objects/store.ts';
 import { type Reading, readObject } from './read-object.ts';
 
+/** What is known of a store's etags: S3 gives an MD5 of the content, unless the object came in parts or is encrypted. */
+export interface EtagTrust {
+  /** False once an etag that looks like an MD5 has turned out to be none. */
+  isMd5: boolean;
+}
+
+/** An object to be read whole, and how its content is checked. */
+export interface Source extends Reading {
+  /** What it must be, where that is known. */
+  sha256?: string;
+  etags: EtagTrust;
+}
+
 /** SHA-256 of an object, hexadecimal. */
-export async function hashObject(reading: Reading): Promise<string> {
-  const hash = createHash('sha256');
-  for await (const chunk of readObject(reading)) hash.update(chunk);
-  return hash.digest('hex');
+export async function hashObject(source: Source): Promise<string> {
+  const { tries } = source;
+  return tries.run(async () => {
+    const result = { sha256: '' };
+    for await (const _ of verified(source, result));
+    return result.sha256;
+  });
 }
 
 /**
- * Copies an object into another store and returns its SHA-256, hexadecimal. Where that is known beforehand, other content
- * does not become an object. A target that breaks is written anew.
+ * Copies an object into another store and returns its SHA-256, hexadecimal. Content that does not prove to be the right
+ * one does not become an object. A target that breaks is written anew.
  */
 export function copyObject(
-  reading: Reading,
-  target: { store: Pick<ObjectStore, 'write'>; key: string; sha256?: string },
+  source: Source,
+  target: { store: Pick<ObjectStore, 'write'>; key: string },
   onProgress: (bytes: number) => void,
 ): Promise<string> {
-  const { info, signal, tries } = reading;
+  const { info, signal, tries } = source;
   const { sizeBytes } = info;
   return tries.run(async () => {
-    const hash = createHash('sha256');
     const result = { sha256: '' };
-    const body = Readable.from(hashed(reading, hash, target.sha256, result), { objectMode: false });
+    const body = Readable.from(verified(source, result), { objectMode: false });
     const written = await target.store.write(target.key, body, { sizeBytes, signal, onProgress });
     if (written.sizeBytes !== sizeBytes || result.sha256 === '') {
       throw new ObjectError('transient', `${JSON.stringify(target.key)} was not written whole.`);
@@ -33,19 +48,32 @@ export function copyObject(
   });
 }
 
-async function* hashed(
-  reading: Reading,
-  hash: Hash,
-  expected: string | undefined,
-  result: { sha256: string },
-): AsyncGenerator<Buffer> {
-  for await (const chunk of readObject(reading)) {
-    hash.update(chunk);
+/** The bytes of an object, which end well only when they are the right ones; then `result` has their SHA-256. */
+async function* verified(source: Source, result: { sha256: string }): AsyncGenerator<Buffer> {
+  const { info, etags } = source;
+  const sha256 = createHash('sha256');
+  // The store checks what it sends in one piece, but not what is put together here of parts.
+  const md5 = source.sha256 === undefined && etags.isMd5 && /^[0-9a-f]{32}$/.test(info.etag) ? createHash('md5') : null;
+  for await (const chunk of readObject(source)) {
+    sha256.update(chunk);
+    md5?.update(chunk);
     yield chunk;
   }
-  const sha256 = hash.digest('hex');
-  if (expected !== undefined && sha256 !== expected) {
-    throw new ObjectError('transient', `${JSON.stringify(reading.info.key)} has other content than was stored.`);
-  }
-  result.sha256 = sha256;
+  const digest = sha256.digest('hex');
+  const isRight =
+    source.sha256 !== undefined
+      ? digest === source.sha256
+      : !md5 || md5.digest('hex') === info.etag || (await readsAgainAs(source, digest));
+  if (!isRight) throw new ObjectError('transient', `${JSON.stringify(info.key)} was damaged on its way.`);
+  result.sha256 = digest;
+}
+
+/** Whether a second reading, in one piece, brings the same content: then the etag is no MD5. */
+async function readsAgainAs({ store, info, signal, etags }: Source, sha256: string): Promise<boolean> {
+  const hash = createHash('sha256');
+  const stream = await store.read(info.key, { ifMatch: info.etag, signal });
+  for await (const chunk of stream as AsyncIterable<Buffer>) hash.update(chunk);
+  const same = hash.digest('hex') === sha256;
+  if (same) etags.isMd5 = false;
+  return same;
 }

@@ -1,7 +1,7 @@
 import type { Db, Tx } from '../db/database.ts';
 import { prepared } from '../db/statement.ts';
 import type { Claim } from '../jobs/kind.ts';
-import { lockJob, moveFiles } from './job-queries.ts';
+import { lockJob } from './job-queries.ts';
 import { type FileStatus, type JobType, transitions } from './states.ts';
 
 /** A job that a worker has claimed. */
@@ -51,9 +51,20 @@ export async function handBackJob(db: Db, { id, attempt }: Claim): Promise<void>
   await db.query(prepared(text, [id, attempt]));
 }
 
-/** Locks the job for a write of the worker that has it; false where it has it no longer. */
+/**
+ * Locks the job for a write of the worker that has it; false where it has it no longer. What is written then reaches the
+ * disk soon instead of before the commit returns: all files of a job wait for this lock, and would wait for the disk one
+ * after the other. Should the database lose it in a crash, the files are done again; see {@link writeThrough}.
+ */
 export async function lockHeld(tx: Tx, { id, attempt }: Claim): Promise<boolean> {
-  return (await lockJob(tx, id, `${held} $2`, [attempt])) !== null;
+  return (
+    (await lockJob(tx, id, `${held} $2 and set_config('synchronous_commit', 'off', true) = 'off'`, [attempt])) !== null
+  );
+}
+
+/** Has the commit wait for the disk after all: for what somebody could act on that cannot be undone. */
+export async function writeThrough(tx: Tx): Promise<void> {
+  await tx.query(prepared('set local synchronous_commit to on', []));
 }
 
 /** A file that is to be done. */
@@ -87,33 +98,47 @@ export async function clearListing(tx: Tx, jobId: string): Promise<void> {
   await tx.query(prepared(text, [jobId]));
 }
 
-/** The file is being worked on from now on. */
-export async function beginFile(tx: Tx, jobId: string, fileId: string): Promise<void> {
-  await moveFiles(tx, jobId, `file_id = $2 and status in ('PENDING', 'RUNNING')`, {
-    set: `status = 'RUNNING', started_date = coalesce(f.started_date, now()), attempts = greatest(f.attempts, 1)`,
-    values: [fileId],
-    limit: 1,
-  });
+/**
+ * Changes a file of a job that is locked, under an event number of its own. Parameters of `set` and `where` are numbered
+ * from $3 on. Files are found by their own id alone, so that no planner is led to read all those of the job.
+ */
+async function moveFile(
+  tx: Tx,
+  [jobId, fileId]: [string, string],
+  set: string,
+  values: unknown[],
+  where = 'true',
+): Promise<void> {
+  const text = `with moved as (
+      update image_files f set ${set}, event_no = (select event_no + 1 from image_jobs where job_id = $1)
+      where f.file_id = $2 and ${where} returning 1)
+    update image_jobs set event_no = event_no + 2 where job_id = $1 and exists (select from moved)`;
+  await tx.query(prepared(text, [jobId, fileId, ...values]));
+}
+
+/** The file is being worked on from now on, and has this size. */
+export function beginFile(tx: Tx, jobId: string, fileId: string, sizeBytes: number): Promise<void> {
+  const set = `status = 'RUNNING', size_bytes = $3, started_date = coalesce(f.started_date, now()),
+    attempts = greatest(f.attempts, 1)`;
+  return moveFile(tx, [jobId, fileId], set, [sizeBytes], `f.status in ('PENDING', 'RUNNING')`);
 }
 
 /** Counts another try of a file. */
-export async function countTry(tx: Tx, jobId: string, fileId: string, attempts: number): Promise<void> {
-  const text = 'update image_files set attempts = $3 where job_id = $1 and file_id = $2';
-  await tx.query(prepared(text, [jobId, fileId, attempts]));
+export async function countTry(tx: Tx, fileId: string, attempts: number): Promise<void> {
+  await tx.query(prepared('update image_files set attempts = $2 where file_id = $1', [fileId, attempts]));
 }
 
-/** The size of the object, and where its copy will stand; what stood there of a worker that died is purged. */
-export async function prepareFile(
-  tx: Tx,
-  jobId: string,
-  fileId: string,
-  { sizeBytes, objectKey }: { sizeBytes: number; objectKey: string | null },
-): Promise<void> {
-  const purge = `insert into object_purges (object_key) select object_key from image_files
-    where job_id = $1 and file_id = $2 and object_key is not null on conflict do nothing`;
-  await tx.query(prepared(purge, [jobId, fileId]));
-  const text = `update image_files set size_bytes = $3, object_key = $4 where job_id = $1 and file_id = $2`;
-  await tx.query(prepared(text, [jobId, fileId, sizeBytes, objectKey]));
+/**
+ * Records where the copy of a file is going to stand, durably and before its first byte; what stood there of a worker
+ * that died is purged. False where the worker has the job no longer.
+ */
+export async function recordKey(db: Db, { id, attempt }: Claim, fileId: string, objectKey: string): Promise<boolean> {
+  const text = `with purged as (
+      insert into object_purges (object_key) select object_key from image_files
+      where file_id = $3 and object_key is not null on conflict do nothing)
+    update image_files set object_key = $4 where file_id = $3 and status = 'RUNNING'
+      and exists (select from image_jobs where job_id = $1 and ${held} $2)`;
+  return (await db.query(prepared(text, [id, attempt, fileId, objectKey]))).rowCount === 1;
 }
 
 /** How a file ended. */
@@ -130,17 +155,15 @@ export interface FileEnd {
 export async function endFile(tx: Tx, jobId: string, fileId: string, end: FileEnd): Promise<void> {
   if (!end.kept) {
     const purge = `insert into object_purges (object_key) select object_key from image_files
-      where job_id = $1 and file_id = $2 and object_key is not null on conflict do nothing`;
-    await tx.query(prepared(purge, [jobId, fileId]));
+      where file_id = $1 and object_key is not null on conflict do nothing`;
+    await tx.query(prepared(purge, [fileId]));
   }
   const { status, errorMessage = null, sha256 = null, slideId = null } = end;
-  await moveFiles(tx, jobId, 'file_id = $2', {
-    set: `status = $3, error_message = $4, sha256 = coalesce($5, f.sha256), slide_id = coalesce($6, f.slide_id),
-      completed_date = now(), object_key = null,
-      bytes_transferred = case $3 when 'COMPLETED' then coalesce(f.size_bytes, 0) else f.bytes_transferred end`,
-    values: [fileId, status, errorMessage, sha256, slideId],
-    limit: 1,
-  });
+  const set = `status = $3, error_message = $4, sha256 = coalesce($5, f.sha256), slide_id = coalesce($6, f.slide_id),
+    started_date = coalesce(f.started_date, now()), attempts = greatest(f.attempts, 1), completed_date = now(),
+    object_key = null,
+    bytes_transferred = case $3 when 'COMPLETED' then coalesce(f.size_bytes, 0) else f.bytes_transferred end`;
+  await moveFile(tx, [jobId, fileId], set, [status, errorMessage, sha256, slideId]);
 }
 
 /** Tells how far files are; touches neither the state of the job nor what somebody else asked of it. */
@@ -151,9 +174,9 @@ export async function recordProgress(
   bytesPerSecond: number,
 ): Promise<void> {
   const text = `update image_files f set bytes_transferred = s.bytes
-    from json_to_recordset($2::json) as s (id text, bytes bigint)
-    where f.job_id = $1 and f.file_id = s.id and f.status = 'RUNNING' and f.bytes_transferred < s.bytes`;
-  await tx.query(prepared(text, [jobId, JSON.stringify(files)]));
+    from json_to_recordset($1::json) as s (id text, bytes bigint)
+    where f.file_id = s.id and f.status = 'RUNNING' and f.bytes_transferred < s.bytes`;
+  await tx.query(prepared(text, [JSON.stringify(files)]));
   const told = 'update image_jobs set bytes_per_second = $2, event_no = event_no + 1 where job_id = $1';
   await tx.query(prepared(told, [jobId, bytesPerSecond]));
 }

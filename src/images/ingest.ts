@@ -4,7 +4,7 @@ import { newId } from '../lib/id.ts';
 import { kinds } from '../studies/kinds.ts';
 import { insertRecords } from '../studies/queries.ts';
 import { copyObject, hashObject } from './copy.ts';
-import { endFile, type FileEnd, lockHeld, type OpenFile, prepareFile } from './file-queries.ts';
+import { endFile, type FileEnd, lockHeld, type OpenFile, recordKey, writeThrough } from './file-queries.ts';
 import { readImageFormat } from './format/read-format.ts';
 import { findNamedSlide, linkImage, lockSlide, type NamedSlide, type StoredImage } from './image-queries.ts';
 import { holdStudy } from './job-queries.ts';
@@ -24,46 +24,51 @@ const otherContent = 'The slide has an image with other content; an ingest with 
 
 /** Copies one object into the service's store and gives the slide of its FILE NAME the image (decisions §5). */
 export async function ingestFile(context: FileContext): Promise<FileEnd | null> {
-  const { job, pool, store, cloud, file, tries, signal, meter, held } = context;
+  const { job, pool, store, cloud, file, tries, signal, meter, etags } = context;
   const info = await tries.run(() => cloud.head(file.key, { signal }));
   const { sizeBytes } = info;
-  const reading = { store: cloud, info, tries, signal };
-  const prepare = (objectKey: string | null) =>
-    held((tx) => prepareFile(tx, job.id, file.fileId, { sizeBytes, objectKey }));
+  const source = { store: cloud, info, tries, signal, etags };
 
+  await context.begin(sizeBytes);
   const there = await findNamedSlide(pool, job.studyId, file.name);
   if (there?.image && !job.overwrite) {
-    await prepare(null);
     // Equal content cannot be told without reading it: no provider keeps a SHA-256 for every object.
-    const sha256 = there.image.sizeBytes === sizeBytes ? await hashObject(reading) : null;
+    const sha256 = there.image.sizeBytes === sizeBytes ? await hashObject(source) : null;
     if (sha256 !== there.image.sha256) throw new FileFault(otherContent);
     return { status: 'SKIPPED', sha256, slideId: there.slideId };
   }
   // Before the copy: bytes that are no image need not be moved.
-  const format = await readImageFormat(byteSource(reading, file.name));
+  const format = await readImageFormat(byteSource(source, file.name));
   const imageId = newId();
   const objectKey = `images/${job.studyId}/${imageId}`;
-  await prepare(objectKey);
-  const sha256 = await copyObject(reading, { store, key: objectKey }, (bytes) => meter.at(file.fileId, bytes));
+  if (!(await recordKey(pool, job, file.fileId, objectKey))) throw new Interruption('lost');
+  const sha256 = await copyObject(source, { store, key: objectKey }, (bytes) => meter.at(file.fileId, bytes));
   const image = { imageId, objectKey, sizeBytes, sha256, ...format };
   await transaction(pool, async (tx) => {
-    const isStudy = await holdStudy(tx, job.studyId);
+    if (!(await holdStudy(tx, job.studyId))) throw new StudyGone();
+    const end = await giveImage(tx, context, image);
+    // Last, as every other file of the job waits for it.
     if (!(await lockHeld(tx, job))) throw new Interruption('lost');
-    if (!isStudy) throw new StudyGone();
-    await endFile(tx, job.id, file.fileId, await giveImage(tx, context, image));
+    // The object of an image that was replaced may be gone the moment after.
+    if (end.replaces) await writeThrough(tx);
+    await endFile(tx, job.id, file.fileId, end);
   });
   return null;
 }
 
 /** Gives the slide its image, in the transaction that ends the file; another job may have been faster. */
-async function giveImage(tx: Tx, { job, file }: FileContext, image: StoredImage): Promise<FileEnd> {
+async function giveImage(
+  tx: Tx,
+  { job, file }: FileContext,
+  image: StoredImage,
+): Promise<FileEnd & { replaces?: boolean }> {
   const { slide, isNew } = await slideOf(tx, job.studyId, file);
   const { slideId } = slide;
   const { sha256 } = image;
   if (slide.image?.sha256 === sha256) return { status: 'SKIPPED', sha256, slideId };
   if (slide.image && !job.overwrite) return { status: 'FAILED', errorMessage: otherContent, slideId };
   await linkImage(tx, job.studyId, slideId, image, isNew);
-  return { status: 'COMPLETED', sha256, slideId, kept: true };
+  return { status: 'COMPLETED', sha256, slideId, kept: true, replaces: slide.image !== null };
 }
 
 /** The slide of a FILE NAME, locked; created where there is none. */

@@ -257,7 +257,7 @@ export async function requestCancel(tx: Tx, jobId: string): Promise<void> {
  * Changes files of a job that is locked, each under an event number of its own; how many. Parameters of `where` and
  * `set` are numbered from $2 on.
  */
-export async function moveFiles(
+async function moveFiles(
   tx: Tx,
   jobId: string,
   where: string,
@@ -268,7 +268,7 @@ export async function moveFiles(
       where job_id = $1 and ${where} ${change.limit === null ? '' : `order by file_id limit ${change.limit}`}),
     moved as (
       update image_files f set ${change.set}, event_no = j.event_no + c.n
-      from chosen c, image_jobs j where j.job_id = $1 and f.job_id = $1 and f.file_id = c.file_id returning 1),
+      from chosen c, image_jobs j where j.job_id = $1 and f.file_id = c.file_id returning 1),
     counted as (select count(*) as n from moved),
     told as (update image_jobs set event_no = event_no + n + 1 from counted where job_id = $1 and n > 0)
     select n from counted`;

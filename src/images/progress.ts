@@ -1,3 +1,4 @@
+import { setMaxListeners } from 'node:events';
 import { setTimeout as sleep } from 'node:timers/promises';
 import type { Db } from '../db/database.ts';
 import { serverSentEvent } from '../http/sse.ts';
@@ -62,13 +63,16 @@ class Watcher {
     this.#wake();
   }
 
-  /** Resolves when something waits. */
-  async waiting(signal: AbortSignal): Promise<void> {
+  /** Resolves when something waits, or at the next {@link wake}. */
+  async waiting(): Promise<void> {
     if (this.job !== null || this.overflown) return;
     await new Promise<void>((resolve) => {
       this.#wake = resolve;
-      signal.addEventListener('abort', () => resolve(), { once: true });
     });
+  }
+
+  wake(): void {
+    this.#wake();
   }
 }
 
@@ -138,6 +142,8 @@ export class JobFeeds {
     this.#db = db;
     this.#refresh = setInterval(() => this.changedAll(), REFRESH_MS);
     this.#refresh.unref();
+    // One of every stream.
+    setMaxListeners(0, this.#closing.signal);
   }
 
   /** Ends when the feeds are closed. */
@@ -170,6 +176,8 @@ export class JobFeeds {
     this.#feeds.set(jobId, feed);
     const watcher = new Watcher();
     feed.watchers.add(watcher);
+    const wake = () => watcher.wake();
+    signal.addEventListener('abort', wake);
     try {
       await feed.ready;
       let position = after;
@@ -189,7 +197,7 @@ export class JobFeeds {
           position = events.at(-1)?.no ?? position;
         }
         while (!signal.aborted) {
-          await watcher.waiting(signal);
+          await watcher.waiting();
           await pause(progressAt, signal);
           if (watcher.overflown || signal.aborted) break;
           const { files, job } = watcher;
@@ -204,6 +212,7 @@ export class JobFeeds {
         }
       }
     } finally {
+      signal.removeEventListener('abort', wake);
       feed.watchers.delete(watcher);
       if (feed.watchers.size === 0 && this.#feeds.get(jobId) === feed) this.#feeds.delete(jobId);
     }

@@ -1,3 +1,4 @@
+import { setMaxListeners } from 'node:events';
 import { ObjectError, type ObjectInfo, type ObjectStore } from '../objects/store.ts';
 import type { ByteSource } from './format/byte-source.ts';
 import type { Tries } from './tries.ts';
@@ -22,6 +23,8 @@ export interface Reading {
 export async function* readObject(reading: Reading): AsyncGenerator<Buffer> {
   const { sizeBytes } = reading.info;
   const stop = new AbortController();
+  // Every part listens more than once.
+  setMaxListeners(0, stop.signal);
   const forward = () => stop.abort(reading.signal.reason);
   if (reading.signal.aborted) forward();
   reading.signal.addEventListener('abort', forward, { once: true });

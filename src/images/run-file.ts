@@ -2,6 +2,7 @@ import { setMaxListeners } from 'node:events';
 import type pg from 'pg';
 import type { Tx } from '../db/database.ts';
 import type { ObjectStore } from '../objects/store.ts';
+import type { EtagTrust } from './copy.ts';
 import { beginFile, type ClaimedJob, countTry, endFile, type FileEnd, type OpenFile } from './file-queries.ts';
 import { UnreadableImage } from './format/byte-source.ts';
 import type { Meter } from './meter.ts';
@@ -16,6 +17,7 @@ export interface JobContext {
   /** The one of the job's credential. */
   cloud: ObjectStore;
   meter: Meter;
+  etags: EtagTrust;
   /** Runs `work` in a transaction in which the job is locked and still this worker's; rejects where it is not. */
   held<T>(work: (tx: Tx) => Promise<T>): Promise<T>;
 }
@@ -23,6 +25,8 @@ export interface JobContext {
 /** One file under way. */
 export interface FileContext extends JobContext {
   file: OpenFile;
+  /** Tells that it is RUNNING, and how large the object is. */
+  begin(sizeBytes: number): Promise<void>;
   tries: Tries;
   signal: AbortSignal;
 }
@@ -44,11 +48,11 @@ export async function runFile(
   signal.addEventListener('abort', forward, { once: true });
   try {
     stop.signal.throwIfAborted();
-    await held((tx) => beginFile(tx, job.id, fileId));
     const tries = new Tries(Math.max(1, file.attempts), stop.signal, (count) =>
-      held((tx) => countTry(tx, job.id, fileId, count)),
+      held((tx) => countTry(tx, fileId, count)),
     );
-    const end = await copy({ ...context, file, tries, signal: stop.signal }).catch((error: unknown): FileEnd => {
+    const begin = (sizeBytes: number) => held((tx) => beginFile(tx, job.id, fileId, sizeBytes));
+    const end = await copy({ ...context, file, begin, tries, signal: stop.signal }).catch((error: unknown): FileEnd => {
       stop.signal.throwIfAborted();
       if (!(error instanceof FileFault) && !(error instanceof UnreadableImage)) throw error;
       return { status: 'FAILED', errorMessage: error.message };

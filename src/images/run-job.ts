@@ -103,7 +103,7 @@ async function doFiles(
   const cloud = await tries.run(() => deps.openCloud(job.credentialId));
   const meter = new Meter((files, bytesPerSecond) => held((tx) => recordProgress(tx, job.id, files, bytesPerSecond)));
   try {
-    const context: JobContext = { job, pool, store, cloud, meter, held };
+    const context: JobContext = { job, pool, store, cloud, meter, held, etags: { isMd5: true } };
     if (!job.isListed) await listSource(context, tries, signal);
     const copy = job.type === 'INGEST' ? ingestFile : transferFile;
     await sideBySide(openFiles(pool, job.id), deps.filesInParallel, signal, (file, stop) =>

@@ -1,22 +1,21 @@
 import { ObjectError } from '../objects/store.ts';
 import { copyObject } from './copy.ts';
-import { type FileEnd, prepareFile } from './file-queries.ts';
+import type { FileEnd } from './file-queries.ts';
 import { findSlideImage } from './image-queries.ts';
 import type { FileContext } from './run-file.ts';
 import { FileFault } from './tries.ts';
 
 /** Copies the image of one slide to the cloud, and makes sure that it is there whole (decisions §5). */
 export async function transferFile(context: FileContext): Promise<FileEnd> {
-  const { job, pool, store, cloud, file, tries, signal, meter, held } = context;
+  const { job, pool, store, cloud, file, tries, signal, meter, etags } = context;
   const slide = await findSlideImage(pool, job.studyId, file.slideId ?? '');
   if (!slide?.image) throw new FileFault('The slide has no image any more.');
   const { objectKey, sizeBytes, sha256 } = slide.image;
   const info = await tries.run(() => store.head(objectKey, { signal }));
   if (info.sizeBytes !== sizeBytes) throw new FileFault('The stored image has another size than was ingested.');
-  await held((tx) => prepareFile(tx, job.id, file.fileId, { sizeBytes, objectKey: null }));
-  const reading = { store, info, tries, signal };
-  const target = { store: cloud, key: file.key, sha256 };
-  await copyObject(reading, target, (bytes) => meter.at(file.fileId, bytes));
+  await context.begin(sizeBytes);
+  const source = { store, info, tries, signal, etags, sha256 };
+  await copyObject(source, { store: cloud, key: file.key }, (bytes) => meter.at(file.fileId, bytes));
   const there = await tries.run(() => sizeOf(context));
   if (there !== null && there !== sizeBytes) {
     throw new FileFault(`The cloud has ${there} bytes of the ${sizeBytes} that were written.`);
