@@ -66,6 +66,17 @@ test('a server that dies while it is open is started again, with the data', asyn
   await expect(openEmbedded({ dir, purpose: 'serve' })).rejects.toThrow(DataDirectoryInUse);
 });
 
+test('a server of which one process was killed is started again, with the data', async () => {
+  const dir = await dirWithCluster();
+  const server = await open(dir);
+  const first = server.pid;
+  await query(server, 'CREATE TABLE kept AS SELECT 42 AS answer');
+  const [row] = await query(server, `SELECT pid FROM pg_stat_activity WHERE backend_type = 'checkpointer'`);
+  process.kill(Number(row?.pid), 'SIGKILL');
+  await until(async () => server.pid !== first);
+  expect(await query(server, 'SELECT answer FROM kept')).toEqual([{ answer: 42 }]);
+});
+
 test('a path with blanks, quotes, commas and percent signs works', async () => {
   const server = await open(await dirWithCluster(`it's "a", 100% %41 ünusual?&#name`));
   expect(await query(server, 'SELECT 1 AS one')).toEqual([{ one: 1 }]);

@@ -153,6 +153,9 @@ function settings(sockets: string, name: string): string[] {
     fsync: 'on',
     synchronous_commit: 'on',
     full_page_writes: 'on',
+    // After a crash of one of its processes it ends, and who uses it starts it anew. Left to restart by itself, it waits
+    // for ever when its recovery is killed (seen in 18.4), and nobody could tell that from a long recovery.
+    restart_after_crash: 'off',
     timezone: 'UTC',
     log_timezone: 'UTC',
     logging_collector: 'off',
