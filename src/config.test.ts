@@ -145,6 +145,12 @@ test.each([key.toString('hex').slice(2), key.toString('base64').slice(4), 'é'.r
   },
 );
 
+test('several master keys are separated by commas: the first is the one to encrypt by', () => {
+  const next = Buffer.alloc(32, 9);
+  const SDS_MASTER_KEY = `${next.toString('base64')}, ${key.toString('hex')}`;
+  expect(secrets({ SDS_MASTER_KEY }).masterKey).toEqual({ kind: 'inline', key: next, others: [key] });
+});
+
 test('a master key file is taken from the working directory and never made', () => {
   const masterKey = secrets({ SDS_MASTER_KEY_FILE: 'keys/master' }).masterKey;
   expect(masterKey).toEqual({ kind: 'file', path: '/srv/sds/keys/master', create: false });

@@ -201,6 +201,8 @@ describe('a body', () => {
     ['an access key with a line end', s3({ accessKeyId: 'A\r\nHost: x' }), ['/settings/accessKeyId']],
     ['an endpoint that is not allowed', s3({ endpoint: 'http://127.0.0.1:9' }), ['/settings/endpoint']],
     ['an endpoint that is no URL', s3({ endpoint: 'minio' }), ['/settings/endpoint']],
+    ['an endpoint with a space', s3({ endpoint: 'http://127.0.0.1:10000 ' }), ['/settings/endpoint']],
+    ['an endpoint with a backslash', s3({ endpoint: 'http:\\\\127.0.0.1:10000' }), ['/settings/endpoint']],
     ['an endpoint with a user', s3({ endpoint: 'http://u:p@127.0.0.1:10000' }), ['/settings/endpoint']],
     ['a metadata endpoint', s3({ endpoint: 'http://169.254.169.254/' }), ['/settings/endpoint']],
     [

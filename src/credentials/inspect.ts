@@ -6,7 +6,7 @@ import { checkEndpoint } from '../objects/egress.ts';
 import { BodyOfUnknown, bodies, type Provider, providers } from './schemas.ts';
 
 /** What the administrator opened to credentials. */
-export interface Allowed {
+interface Allowed {
   fileRoots: readonly FileRoot[];
   cloudEndpoints: readonly string[];
 }
@@ -57,6 +57,8 @@ function form(pattern: RegExp, detail: string): Rule {
 const endpointOf =
   (provider: 'S3' | 'AZURE_BLOB' | 'GCS'): Rule =>
   (value, { cloudEndpoints }) => {
+    // The URL standard drops what is not printable; those who put paths behind the text would not.
+    if (!/^https?:\/\/[!-[\]-~]+$/i.test(value)) return 'must be an http or https URL in printable ASCII';
     const checked = checkEndpoint(provider, value, cloudEndpoints);
     return checked.ok ? null : checked.detail;
   };

@@ -31,7 +31,7 @@ interface Body {
   secret?: Json;
 }
 
-export interface Created extends StoredCredential {
+interface Created extends StoredCredential {
   credentialId: string;
 }
 

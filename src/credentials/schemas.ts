@@ -210,7 +210,7 @@ export const CreateBody = Type.Unsafe<object>({
 });
 export const UpdateBody = Type.Unsafe<object>({
   type: 'object',
-  // Not oneOf: without a provider, a body may fit several.
-  anyOf: Object.values(bodies.update),
+  // Not oneOf: without a provider, a body may fit several. In allOf, as an anyOf would be checked before the rules do.
+  allOf: [{ anyOf: Object.values(bodies.update) }],
   examples: [example],
 });

@@ -14,7 +14,7 @@ interface Check {
   detail: string;
 }
 
-export interface Outcome {
+interface Outcome {
   valid: boolean;
   detail: string;
   /** In their order, up to the step that failed. */
@@ -22,7 +22,7 @@ export interface Outcome {
 }
 
 /** What a client asks for: where to look, and whether to write. */
-export interface Asked {
+interface Asked {
   prefix?: string;
   write?: boolean;
 }
@@ -180,7 +180,7 @@ function knowsCaller(provider: Provider, { kind, message }: ObjectError): boolea
   if (facts.some((fact) => /^(NoSuchBucket|BucketNotFound|ContainerNotFound)$/.test(fact))) return true;
   if (kind !== 'denied') return false;
   if (provider === 'S3') return facts.includes('AccessDenied') || !facts.some((fact) => strangers.test(fact));
-  if (provider === 'AZURE_BLOB') return facts.some((fact) => /^Authorization/.test(fact));
+  if (provider === 'AZURE_BLOB') return facts.some((fact) => /^Authorization\w+Mismatch$/.test(fact));
   return provider === 'GCS' && facts.includes('403');
 }
 
