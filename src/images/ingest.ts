@@ -6,7 +6,14 @@ import { insertRecords } from '../studies/queries.ts';
 import { copyObject, hashObject } from './copy.ts';
 import { endFile, type FileEnd, lockHeld, type OpenFile, recordKey, writeThrough } from './file-queries.ts';
 import { readImageFormat } from './format/read-format.ts';
-import { findNamedSlide, linkImage, lockSlide, type NamedSlide, type StoredImage } from './image-queries.ts';
+import {
+  findNamedSlide,
+  linkImage,
+  lockSlide,
+  type NamedSlide,
+  purgeObject,
+  type StoredImage,
+} from './image-queries.ts';
 import { holdStudy } from './job-queries.ts';
 import { byteSource } from './read-object.ts';
 import type { FileContext } from './run-file.ts';
@@ -42,8 +49,20 @@ export async function ingestFile(context: FileContext): Promise<FileEnd | null> 
   const imageId = newId();
   const objectKey = `images/${job.studyId}/${imageId}`;
   if (!(await recordKey(pool, job, file.fileId, objectKey))) throw new Interruption('lost');
-  const sha256 = await copyObject(source, { store, key: objectKey }, (bytes) => meter.at(file.fileId, bytes));
-  const image = { imageId, objectKey, sizeBytes, sha256, ...format };
+  try {
+    const sha256 = await copyObject(source, { store, key: objectKey }, (bytes) => meter.at(file.fileId, bytes));
+    await commit(context, { imageId, objectKey, sizeBytes, sha256, ...format });
+  } catch (error) {
+    // Whoever has the job now may have purged the key before the object stood there.
+    if (error instanceof Interruption && error.why === 'lost') await purgeObject(pool, objectKey);
+    throw error;
+  }
+  return null;
+}
+
+/** Makes the copy the image of its slide, and ends the file. */
+async function commit(context: FileContext, image: StoredImage): Promise<void> {
+  const { job, pool, file } = context;
   await transaction(pool, async (tx) => {
     if (!(await holdStudy(tx, job.studyId))) throw new StudyGone();
     const end = await giveImage(tx, context, image);
@@ -53,7 +72,6 @@ export async function ingestFile(context: FileContext): Promise<FileEnd | null> 
     if (end.replaces) await writeThrough(tx);
     await endFile(tx, job.id, file.fileId, end);
   });
-  return null;
 }
 
 /** Gives the slide its image, in the transaction that ends the file; another job may have been faster. */
