@@ -69,6 +69,8 @@ export function buildApp(services: Services): FastifyInstance {
     http: { maxHeaderSize: HEAD_BYTES },
     // 5 minutes: a body of 8 MiB by a line of 0.25 Mbit/s; who takes longer only holds the connection.
     requestTimeout: 300_000,
+    // Requests that still come in by open connections are answered like the others, to the last.
+    return503OnClosing: false,
     // Long ids are malformed ones, which is for us to tell (400) and not for the router (404).
     routerOptions: { maxParamLength: HEAD_BYTES, ignoreTrailingSlash: false },
     // The absolute form of a URL, which a client of a proxy sends (RFC 9112 §3.2.2).
