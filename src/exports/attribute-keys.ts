@@ -1,11 +1,12 @@
+import type { CopiedRows } from './copied-rows.ts';
+import { int32 } from './xlsx/binary.ts';
+
 const QUOTE = 0x22;
 const COMMA = 0x2c;
 const BACKSLASH = 0x5c;
 const BRACE_END = 0x7d;
 const SPACE = 0x20;
-/** Signature, flags and length of the extension: how binary COPY begins. */
-const HEADER_BYTES = 19;
-/** Number of fields and length of the only one: how each row begins. */
+/** Number of fields and length of the only one: what stands before the text of a row. */
 const ROW_BYTES = 6;
 
 /** A key as it stands in the text, with the one that followed it last: rows of a study look alike. */
@@ -15,31 +16,20 @@ interface Key {
 }
 
 /**
- * Gathers the keys of JSON objects whose values are scalars, from the output of `COPY … TO STDOUT (FORMAT binary)` with
- * one column that is never null. Five times as fast as the database’s own `json_object_keys`.
+ * Gathers the keys of JSON objects whose values are scalars, from copied rows with one column that is never null. Five
+ * times as fast as the database’s own `json_object_keys`.
  */
 export class AttributeKeys {
   readonly found = new Set<string>();
   readonly #known = new Map<string, Key>();
   readonly #first: Key = { bytes: new Uint8Array(), next: null };
-  #left: Buffer = Buffer.alloc(0);
-  #started = false;
 
-  add(chunk: Buffer): void {
-    const bytes = this.#left.length === 0 ? chunk : Buffer.concat([this.#left, chunk]);
-    let at = 0;
-    if (!this.#started && bytes.length >= HEADER_BYTES) {
-      at = HEADER_BYTES + bytes.readInt32BE(HEADER_BYTES - 4);
-      this.#started = true;
+  add({ bytes, start, end }: CopiedRows): void {
+    for (let at = start; at < end; ) {
+      const text = at + ROW_BYTES;
+      at = text + int32(bytes, at + 2);
+      this.#object(bytes, text, at);
     }
-    // The trailer, −1 as the number of fields, is shorter than a row.
-    while (this.#started && at + ROW_BYTES <= bytes.length) {
-      const end = at + ROW_BYTES + bytes.readInt32BE(at + 2);
-      if (end > bytes.length) break;
-      this.#object(bytes, at + ROW_BYTES, end);
-      at = end;
-    }
-    this.#left = bytes.subarray(at);
   }
 
   #object(bytes: Buffer, start: number, end: number): void {

@@ -5,6 +5,7 @@ import { to as copyTo } from 'pg-copy-streams';
 import { SERVICE_ROLE } from '../db/database.ts';
 import { codesMembers } from '../studies/codes-queries.ts';
 import { childKinds, type Kind, kinds, memberList, parentJoins } from '../studies/kinds.ts';
+import type { ExportedKind } from './records.ts';
 
 /** Records of a study by kind, as counted in a snapshot. */
 export interface Counts {
@@ -114,76 +115,67 @@ export async function countRecords(snapshot: Snapshot, studyId: string): Promise
   return row as Counts;
 }
 
-/** Byte before the number of scores in a row of {@link copyRecords}: JSON text holds no control characters. */
-export const SCORES_MARK = 0x01;
-
-/** Records of a kind in creation order (decisions §4). */
-function recordsOf(kind: Kind, studyId: string): string {
-  return `select ${memberList(kind)} from ${kind.collection} r ${parentJoins(kind, 'planned')}
-    where r.study_id = ${studyId} order by r.created_date, r.${kind.idColumn}`;
+/** SQL of the fields of a record, in the order of its members. */
+export function fieldsOf({ kind, members, managedKeys }: ExportedKind, attributes: 'raw' | 'whole'): string[] {
+  const managed = managedKeys.map(({ sql }) => sql);
+  return members.flatMap((member) => {
+    if (member === 'attributes') {
+      return attributes === 'raw' ? [...managed, 'r.attributes'] : [kind.members.attributes as string];
+    }
+    return 'group' in member ? member.members.map(({ sql }) => sql) : [member.sql];
+  });
 }
 
-/** The scores that hang on the record `q`: those of a subject have no organ (decisions §4). */
+/** The scores that hang on the record `p`: those of a subject have no organ (decisions §4). */
 const ownScores: Record<string, string> = {
-  subject: 'r.subject_id = q."subjectId" and r.organ_id is null',
-  organ: 'r.subject_id = q."subjectId" and r.organ_id = q."organId"',
+  subject: 'r.subject_id = p.subject_id and r.organ_id is null',
+  organ: 'r.subject_id = p.subject_id and r.organ_id = p.organ_id',
 };
 
-/** Rows of JSON text and number of scores: the record as the API returns it, with the array `scores`. */
-function withScores(kind: Kind, studyId: string): string {
+/** Whether scores stand in the records of this kind. */
+export function hasScores(kind: Kind): boolean {
+  return kind.name in ownScores;
+}
+
+/** Joins `x`: the scores of a record as a JSON array in creation order, and their number. */
+function scoresJoin(kind: Kind, studyId: string): string {
   const score: Kind = kinds.score;
-  return `select row_to_json((select t from (select q.*, x.scores) t))::text, x.n
-    from (${recordsOf(kind, studyId)}) q cross join lateral (
-      select coalesce(json_agg(row_to_json(c) order by c."createdDate", c."scoreId"), '[]') as scores, count(*) as n
-      from (select ${memberList(score)} from scores r ${parentJoins(score, 'planned')}
-        where r.study_id = ${studyId} and ${ownScores[kind.name]}) c) x`;
+  const ids = kind.name === 'organ' ? 'r.subject_id, r.organ_id' : 'r.subject_id';
+  // A join of its own for the ids, as the scores are called `r` too.
+  return `cross join lateral (select ${ids}) p cross join lateral (
+    select coalesce(json_agg(row_to_json(c) order by c."createdDate", c."scoreId"), '[]') as scores, count(*) as n
+    from (select ${memberList(score)} from scores r ${parentJoins(score, 'planned')}
+      where r.study_id = ${studyId} and ${ownScores[kind.name]}) c) x`;
 }
 
-/**
- * All records of a kind as lines of JSON text, made by the very expressions that the API reads by. A line of a subject
- * or organ ends in {@link SCORES_MARK} and the number of its scores.
- */
-export function copyRecords(snapshot: Snapshot, what: Kind | 'codes', studyId: string): Readable {
-  const id = pg.escapeLiteral(studyId);
-  const rows =
-    what === 'codes'
-      ? `select row_to_json(q)::text from (select ${codesMembers} from codes r where r.study_id = ${id}) q`
-      : ownScores[what.name]
-        ? withScores(what, id)
-        : `select row_to_json(q)::text from (${recordsOf(what, id)}) q`;
-  // CSV whose delimiter and quote cannot occur leaves the text as it is: nothing to undo.
-  return snapshot.copy(`copy (${rows}) to stdout (format csv, delimiter e'\\x01', quote e'\\x02')`);
+function copy(snapshot: Snapshot, kind: Kind, fields: string[], studyId: string, join = ''): Readable {
+  const rows = `select ${fields.join(', ')} from ${kind.collection} r ${parentJoins(kind, 'planned')} ${join}
+    where r.study_id = ${pg.escapeLiteral(studyId)} order by r.created_date, r.${kind.idColumn}`;
+  return snapshot.copy(`copy (${rows}) to stdout (format binary)`);
 }
 
-/** The attributes of all records of a kind as they are stored, in any order, in binary form. */
+/** All records of a kind in creation order; behind those of subjects and organs, their scores and the number of them. */
+export function copyRecords(snapshot: Snapshot, exported: ExportedKind, studyId: string): Readable {
+  const { kind } = exported;
+  const fields = fieldsOf(exported, 'raw');
+  if (!hasScores(kind)) return copy(snapshot, kind, fields, studyId);
+  return copy(snapshot, kind, [...fields, 'x.scores', 'x.n'], studyId, scoresJoin(kind, pg.escapeLiteral(studyId)));
+}
+
+/** All records of a kind in creation order, these fields of them. */
+export function copyFields(snapshot: Snapshot, kind: Kind, fields: string[], studyId: string): Readable {
+  return copy(snapshot, kind, fields, studyId);
+}
+
+/** The attributes of all records of a kind as they are stored, in any order. */
 export function copyAttributes(snapshot: Snapshot, kind: Kind, studyId: string): Readable {
   const rows = `select attributes from ${kind.collection} where study_id = ${pg.escapeLiteral(studyId)}`;
   return snapshot.copy(`copy (${rows}) to stdout (format binary)`);
 }
 
-/** Expressions over the records of a kind, in creation order and binary form. */
-export function copyFields(snapshot: Snapshot, kind: Kind, expressions: string[], studyId: string): Readable {
-  const rows = `select ${expressions.join(', ')} from ${kind.collection} r ${parentJoins(kind, 'planned')}
-    where r.study_id = ${pg.escapeLiteral(studyId)} order by r.created_date, r.${kind.idColumn}`;
-  return snapshot.copy(`copy (${rows}) to stdout (format binary)`);
-}
-
-type Attributes = Record<string, string | number | boolean | null>;
-
-/** The codes object, as the API returns it. */
-export interface Codes {
-  codesId: string;
-  studyId: string;
-  codeLists: Record<string, { code: string; label: string; attributes?: Attributes }[]>;
-  attributes: Attributes;
-  createdDate: string;
-  updatedDate: string;
-  version: number;
-}
-
-/** The codes object; null where the study has none. */
-export async function findCodes(snapshot: Snapshot, studyId: string): Promise<Codes | null> {
-  const text = `select row_to_json(q) as record from (select ${codesMembers} from codes r where r.study_id = $1) q`;
-  const [row] = await snapshot.query<{ record: Codes }>(text, [studyId]);
+/** The codes object as the API returns it; null where the study has none. */
+export async function codesText(snapshot: Snapshot, studyId: string): Promise<string | null> {
+  const text = `select row_to_json(q)::text as record from (select ${codesMembers} from codes r where r.study_id = $1) q`;
+  const [row] = await snapshot.query<{ record: string }>(text, [studyId]);
   return row?.record ?? null;
 }
