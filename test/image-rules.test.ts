@@ -1,4 +1,9 @@
+import { once } from 'node:events';
+import { get, type IncomingMessage } from 'node:http';
+import { text } from 'node:stream/consumers';
+import { setTimeout } from 'node:timers/promises';
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';
+import { jobStatuses, transitions } from '../src/images/states.ts';
 import { newId } from '../src/lib/id.ts';
 import { createCredential, createStudy, filesOf, makeRoot } from './image-jobs.ts';
 import { type Json, useService } from './service.ts';
@@ -305,6 +310,53 @@ describe('a job that waits', () => {
     const after = await service.call('GET', `/image/jobs/${job.jobId}`);
     expect(after.body.cancelRequestedDate).toEqual(expect.any(String));
   });
+});
+
+describe.each(jobStatuses)('a job that is %s', (status) => {
+  test.each(['retry', 'cancel'] as const)(
+    'allows :%s where the table of transitions has it, and is 409 otherwise',
+    async (step) => {
+      const client = await asClient();
+      const { body: job } = await client.post(ingest, body({ files: [{ key: 'a/1.svs' }] }));
+      await service.pool.query(
+        `update image_jobs set status = $2, completed_date = case when $2 in ('CREATED', 'RUNNING') then null else now() end
+        where job_id = $1`,
+        [job.jobId, status],
+      );
+      const answer = await client.post(`/image/jobs/${job.jobId}:${step}`);
+      const allowed = (transitions[step].from as readonly string[]).includes(status);
+      expect(answer.status).toBe(allowed ? 202 : 409);
+      if (allowed) expect(transitions[step].to).toContain(answer.body.status);
+      else expect((await service.call('GET', `/image/jobs/${job.jobId}`)).body.status).toBe(status);
+    },
+  );
+});
+
+test('a client that reads slowly misses nothing', async () => {
+  const client = await asClient();
+  const { token } = await service.client('Image:Read');
+  const files = Array.from({ length: 5_000 }, (_, n) => ({ key: `folder/${n}.svs` }));
+  const { body: job } = await client.post(ingest, body({ files }));
+  const request = get(`${service.url}/api/v1/image/jobs/${job.jobId}:streamProgress`, {
+    headers: { authorization: `Bearer ${token}` },
+  });
+  const [response] = (await once(request, 'response')) as [IncomingMessage];
+  // Nothing is read while 2 MB of events come to be.
+  await client.post(`/image/jobs/${job.jobId}:cancel`);
+  await client.post(`/image/jobs/${job.jobId}:retry`);
+  await client.post(`/image/jobs/${job.jobId}:cancel`);
+  await setTimeout(1_000);
+  const stream = await text(response);
+  const data = stream.split('\n\n').filter((block) => block.includes('event: file'));
+  const last = new Map(
+    data.map((block) => {
+      const record = JSON.parse(block.split('data: ')[1] as string) as Json;
+      return [record.fileId, record.status] as const;
+    }),
+  );
+  expect(last.size).toBe(5_000);
+  expect(new Set(last.values())).toEqual(new Set(['CANCELLED']));
+  expect(stream).toMatch(/event: end\ndata: [^\n]+\n\n$/);
 });
 
 describe('lists', () => {

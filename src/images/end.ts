@@ -1,6 +1,6 @@
 import type { Db, Tx } from '../db/database.ts';
 import type { EventDraft } from '../http/gate.ts';
-import { findFirstFault } from './file-queries.ts';
+import { findFirstFault, writeThrough } from './file-queries.ts';
 import { endJob, endOpenFiles, type LockedJob, lockJob } from './job-queries.ts';
 import { outcomeOf } from './states.ts';
 
@@ -13,7 +13,14 @@ export const cancelledReason = 'The job was cancelled.';
 export async function end(tx: Tx, jobId: string, reason: string | null, record: RecordEvent): Promise<void> {
   const job = (await lockJob(tx, jobId)) as LockedJob;
   const status = outcomeOf(job.files);
-  await endJob(tx, jobId, status, status === 'COMPLETED' ? null : (reason ?? (await messageOf(tx, job))));
+  await endJob(
+    tx,
+    jobId,
+    status,
+    status === 'COMPLETED' ? null : (reason ?? (job.cancelRequested ? cancelledReason : await messageOf(tx, job))),
+  );
+  // The last write of a job takes all before it to the disk.
+  await writeThrough(tx);
   await record(tx, {
     event: 'IMAGE_JOB_COMPLETED',
     clientId: job.clientId,
