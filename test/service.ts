@@ -74,7 +74,7 @@ export async function startService(env: Record<string, string> = {}): Promise<Te
     );
   let running = await start({});
   const pool = openPool({ url, name: 'test', max: 3 });
-  let all: string | null = null;
+  let all: Promise<string> | undefined;
 
   const service: TestService = {
     get url() {
@@ -95,8 +95,8 @@ export async function startService(env: Record<string, string> = {}): Promise<Te
       return { clientId, clientSecret, token };
     },
     async call(method, path, body, options = {}) {
-      all ??= (await service.client()).token;
-      const token = options.token === undefined ? all : options.token;
+      if (options.token === undefined) all ??= service.client().then(({ token }) => token);
+      const token = options.token === undefined ? ((await all) as string) : options.token;
       const headers: Record<string, string> = {};
       if (token !== null) headers.authorization = `Bearer ${token}`;
       if (body !== undefined || options.raw !== undefined) headers['content-type'] = 'application/json';

@@ -96,8 +96,9 @@ export function isWorthRetry(error: unknown): boolean {
 /** Whether the error means that the database cannot be reached or is going away: a 503, worth another try. */
 export function isUnavailable(error: unknown): boolean {
   if (isDatabaseError(error)) {
-    // Classes 08 (connection), 57P0x (shutdown), 53300 (too many connections), 25006 (a standby: read-only).
-    return /^(08|57P0|53300|25006)/.test(error.code ?? '');
+    // FATAL ends the connection, whatever it says. Classes 08 (connection), 57P0x (shutdown), 53300 (too many
+    // connections), 25006 (a standby: read-only).
+    return error.severity === 'FATAL' || /^(08|57P0|53300|25006)/.test(error.code ?? '');
   }
   const { code, message } = error as NodeJS.ErrnoException;
   return (
