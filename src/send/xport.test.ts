@@ -219,6 +219,9 @@ describe('damaged files are refused', () => {
     expect(refusalOf(bytes.subarray(0, bytes.length - 80)).message).toBe(
       'x.xpt, record 2: cut short: the file ends after 90 of the row’s 150 bytes',
     );
+    expect(refusalOf(bytes.subarray(0, bytes.length - 117)).message).toBe(
+      'x.xpt, record 2: cut short: the file ends after 53 of the row’s 150 bytes',
+    );
   });
 
   test('no byte of the headers can be changed so that reading fails in another way', () => {

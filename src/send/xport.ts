@@ -41,9 +41,6 @@ const RECORD_BYTES = 80;
 export function readTransport(file: string, bytes: Buffer): Dataset[] {
   if (bytes.length === 0) throw new SendError(file, null, 'the file is empty');
   expectHeader(file, bytes, 0, bytes.length, 'LIBRARY');
-  if (bytes.length % RECORD_BYTES !== 0) {
-    throw new SendError(file, null, `cut short: ${bytes.length} bytes are not a whole number of 80-byte records`);
-  }
   // The library header is followed by two records with SAS version and dates, which say nothing about the data.
   const starts = memberStarts(bytes);
   const first = 3 * RECORD_BYTES;
@@ -51,7 +48,12 @@ export function readTransport(file: string, bytes: Buffer): Dataset[] {
     expectHeader(file, bytes, first, bytes.length, 'MEMBER');
     throw new SendError(file, null, 'no dataset follows the library header');
   }
-  return starts.map((start, i) => readMember(file, bytes, start, starts[i + 1] ?? bytes.length));
+  const datasets = starts.map((start, i) => readMember(file, bytes, start, starts[i + 1] ?? bytes.length));
+  // Looked at last: where a row was cut, the message above names it.
+  if (bytes.length % RECORD_BYTES !== 0) {
+    throw new SendError(file, null, `cut short: ${bytes.length} bytes are not a whole number of 80-byte records`);
+  }
+  return datasets;
 }
 
 function headerOf(name: string): string {
