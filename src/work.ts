@@ -88,8 +88,7 @@ export async function startWork(settings: WorkSettings, tell: Tell): Promise<{ s
     { url: databaseUrl, name: 'sds work notifications', tell, signal: listening.signal },
     {
       sds_jobs: (what) => {
-        chores.wake(what);
-        loop.wake();
+        if (!chores.wake(what)) loop.wake();
       },
       sds_jobs_cancel: (id) => loop.cancelled(id),
     },

@@ -11,11 +11,11 @@ export class Blocks {
   #at = 0;
   #full: Buffer[] = [];
 
-  /** Makes room for that many bytes, at most {@link BLOCK_BYTES}, in {@link block}; returns where they go. */
+  /** Makes room for that many bytes in {@link block}; returns where they go. */
   reserve(bytes: number): number {
-    if (this.#at + bytes > BLOCK_BYTES) {
+    if (this.#at + bytes > this.block.length) {
       this.#full.push(this.block.subarray(0, this.#at));
-      this.block = Buffer.allocUnsafeSlow(BLOCK_BYTES);
+      this.block = Buffer.allocUnsafeSlow(Math.max(BLOCK_BYTES, bytes));
       this.#at = 0;
     }
     return this.#at;

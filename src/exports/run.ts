@@ -1,5 +1,6 @@
 import { createHash } from 'node:crypto';
 import { Readable } from 'node:stream';
+import { setTimeout as sleep } from 'node:timers/promises';
 import type pg from 'pg';
 import { isUnavailable } from '../db/database.ts';
 import { Interruption } from '../jobs/kind.ts';
@@ -24,10 +25,10 @@ export interface ExportTools {
 export async function runExport(tools: ExportTools, job: ClaimedExport, given: AbortSignal): Promise<void> {
   const { pool, databaseUrl, store } = tools;
   const lost = new AbortController();
+  const ended = new AbortController();
   const signal = AbortSignal.any([given, lost.signal]);
   let snapshot: Snapshot | undefined;
-  let progress: NodeJS.Timeout | undefined;
-  let isStored = false;
+  let isOrphan = false;
   try {
     snapshot = await openSnapshot(databaseUrl, signal);
     const counters = await sumCounters(snapshot, job.studyId);
@@ -38,28 +39,39 @@ export async function runExport(tools: ExportTools, job: ClaimedExport, given: A
       if (!held) lost.abort(new Interruption('lost'));
     };
     await tell();
-    // A fault of the database is the lease’s to judge.
-    progress = setInterval(() => void tell().catch(() => {}), PROGRESS_MS);
+    void repeat(tell, PROGRESS_MS, ended.signal);
     const hash = createHash('sha256');
     const content = job.format === 'JSON' ? jsonDocument : studyWorkbook;
     const body = Readable.from(hashed(content(snapshot, job.studyId, written), hash), { objectMode: false });
     const options = { contentType: mediaTypes[job.format], signal };
     const { sizeBytes } = await store.write(job.objectKey, body, options);
-    isStored = true;
-    clearInterval(progress);
+    isOrphan = true;
     await checkCounts(snapshot, job.studyId, counters, written);
     signal.throwIfAborted();
+    // From here on the file may be the job’s, even where the answer to the next statement does not reach us.
+    isOrphan = false;
     const file = { records: sum(written), sizeBytes, sha256: hash.digest('hex') };
-    if (!(await completeExport(pool, job, file))) throw new Interruption('lost');
+    if (!(await completeExport(pool, job, file))) {
+      isOrphan = true;
+      throw new Interruption('lost');
+    }
   } catch (error) {
-    // Nobody else knows of this file any more; should the removal fail, the sweep finds it.
-    if (isStored) await store.delete(job.objectKey).catch(() => {});
+    // Should the removal fail, the sweep finds it.
+    if (isOrphan) await store.delete(job.objectKey).catch(() => {});
     if (signal.aborted) throw signal.reason;
     // The lease runs out and the job is started anew, which is counted, so that it cannot go on for ever.
     throw isUnavailable(error) ? new Interruption('lost') : error;
   } finally {
-    clearInterval(progress);
+    ended.abort();
     snapshot?.close();
+  }
+}
+
+/** Does the work over and over; a fault of the database in it is for the lease to judge. */
+async function repeat(work: () => Promise<void>, everyMs: number, signal: AbortSignal): Promise<void> {
+  while (!signal.aborted) {
+    await sleep(everyMs, undefined, { signal }).catch(() => {});
+    if (!signal.aborted) await work().catch(() => {});
   }
 }
 

@@ -77,13 +77,13 @@ function layOut(exported: ExportedKind, keys: Set<string>) {
   const managed = exported.managedKeys.map(
     ({ key }): CopyField => ({ kind: 'text', column: byKey.get(key) as number }),
   );
-  const attributeFields: CopyField[] = [
-    ...(attributes === 'raw' ? managed : []),
-    { kind: 'attributes', columns: byKey, rest },
-  ];
-  const fixedFields = fixed.map(({ type }, column): CopyField => ({ kind: type, column }));
-  const at = fixedFields.length - exported.members.slice(exported.members.indexOf('attributes') + 1).length;
-  return { columns, attributes, fields: fixedFields.toSpliced(at, 0, ...attributeFields) };
+  let next = 0;
+  const field = ({ type }: Member): CopyField => ({ kind: type, column: next++ });
+  const fields = exported.members.flatMap((member): CopyField[] => {
+    if (member !== 'attributes') return 'group' in member ? member.members.map(field) : [field(member)];
+    return [...(attributes === 'raw' ? managed : []), { kind: 'attributes', columns: byKey, rest }];
+  });
+  return { columns, attributes, fields };
 }
 
 type Attributes = Record<string, Exclude<Cell, undefined>>;

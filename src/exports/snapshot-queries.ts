@@ -54,7 +54,10 @@ export class Snapshot {
 
   /** Output of a COPY as it comes; one after the other. */
   copy(text: string): Readable {
-    return this.#client.query(copyTo(text));
+    const stream = this.#client.query(copyTo(text));
+    // It tells of a broken connection, and does not end by itself: who begins to read it later would wait for ever.
+    stream.on('error', (error) => stream.destroy(error));
+    return stream;
   }
 
   /** Lets go of the connection, also in the middle of a copy. */

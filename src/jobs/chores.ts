@@ -27,9 +27,11 @@ export class Chores {
     for (const chore of this.#chores) this.#do(chore);
   }
 
-  /** Does the chores that wait for this notification. */
-  wake(notification: string): void {
-    for (const chore of this.#chores) if (chore.name === notification) this.#do(chore);
+  /** Does the chore that the notification asks for; false where it speaks of something else. */
+  wake(notification: string): boolean {
+    const asked = this.#chores.filter(({ name }) => name === notification);
+    for (const chore of asked) this.#do(chore);
+    return asked.length > 0;
   }
 
   async stop(): Promise<void> {
