@@ -29,6 +29,8 @@ export function docsRoutes(app: FastifyInstance): void {
       withDefaultFonts: false,
       telemetry: false,
       hideClientButton: true,
+      // It offers to upload the document to its maker.
+      showDeveloperTools: 'never',
     },
   });
 }
