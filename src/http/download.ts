@@ -92,17 +92,19 @@ async function find(store: DownloadStore, file: Download): Promise<string> {
   return etag;
 }
 
-/** What the store’s refusal is to a client. */
+/** What the store’s refusal is to a client: worth another try, or the operator’s to mend. */
 function storeProblem(error: unknown): Problem {
   const { kind } = error as { kind?: string };
-  if (kind === 'not-found') {
-    return new Problem('internal', 'The file is gone from the object store.', { cause: error });
+  if (kind === 'transient') {
+    // 5 s: a store that throttles or restarts asks for about as much.
+    return new Problem('unavailable', 'The object store cannot be reached; try again.', {
+      headers: { 'Retry-After': '5' },
+      cause: error,
+    });
   }
-  // 5 s: a store that throttles or restarts asks for about as much.
-  return new Problem('unavailable', 'The object store cannot be reached; try again.', {
-    headers: { 'Retry-After': '5' },
-    cause: error,
-  });
+  const detail =
+    kind === 'not-found' ? 'The file is gone from the object store.' : 'The object store refuses the file.';
+  return new Problem('internal', detail, { cause: error });
 }
 
 /** The bytes, read as fast as the client takes them; a client that goes away ends the reading. */
