@@ -73,6 +73,15 @@ async function clear(): Promise<void> {
 }
 
 describe('an active job', () => {
+  test('is the one that 50 simultaneous POSTs make, however small the study and quick the worker', async () => {
+    const posts = await Promise.all(Array.from({ length: 50 }, start));
+    expect(new Set(posts.map(({ exportId }) => exportId)).size).toBe(1);
+    expect(await finished(service, studyId, posts[0]?.exportId)).toMatchObject({
+      exportStatus: { status: 'COMPLETED' },
+    });
+    await clear();
+  });
+
   test('shows when it was started and how many records there are, before it is done', async () => {
     await whileFindingsAreLocked(async () => {
       const job = await start();

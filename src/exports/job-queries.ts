@@ -128,6 +128,8 @@ export interface ClaimedExport extends Claim {
   format: ExportFormat;
   /** Where its file goes: another key each attempt. */
   objectKey: string;
+  /** Milliseconds since its POST. */
+  ageMs: number;
 }
 
 /** The worker still has the job: nobody deleted it, or took it over. */
@@ -148,7 +150,8 @@ export async function claimExport(db: Db, workerId: string, leaseMs: number): Pr
       select export_id from export_jobs
       where status = '${claim.from}' or (status = '${takeOver.from}' and lease_until < now() and takeovers < ${MAX_TAKEOVERS})
       order by created_date, export_id limit 1 for update skip locked)
-    returning export_id as id, attempt, study_id as "studyId", format, object_key as "objectKey"`;
+    returning export_id as id, attempt, study_id as "studyId", format, object_key as "objectKey",
+      (extract(epoch from now() - created_date) * 1000)::float8 as "ageMs"`;
   const { rows } = await db.query<ClaimedExport>(prepared(text, [workerId, leaseMs]));
   return rows[0] ?? null;
 }
