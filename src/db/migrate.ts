@@ -2,6 +2,7 @@ import { createHash } from 'node:crypto';
 import { readdir, readFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import type pg from 'pg';
+import { SERVICE_ROLE } from './database.ts';
 
 /** One step of the schema: a file of plain SQL that is never changed once it was released. */
 export interface Migration {
@@ -137,6 +138,17 @@ async function apply(client: pg.ClientBase, { version, name, sql, checksum }: Mi
     await client.query('COMMIT');
   } catch (cause) {
     await client.query('ROLLBACK').catch(() => {});
-    throw new Error(`Migration ${version} (${name}) failed: ${(cause as Error).message}`, { cause });
+    throw new Error(`Migration ${version} (${name}) failed: ${(cause as Error).message}${remedy(cause)}`, { cause });
   }
+}
+
+/** What an administrator can do about it: all that a migration asks for beyond the schema is the service's role. */
+function remedy(cause: unknown): string {
+  const { code, message } = cause as Partial<pg.DatabaseError>;
+  // 42501: insufficient_privilege.
+  if (code !== '42501' || !message?.includes('role')) return '';
+  return (
+    `. The user of SDS_DATABASE_URL makes the role ${SERVICE_ROLE} and becomes its member: give it CREATEROLE, and ` +
+    `where the role is there already: GRANT ${SERVICE_ROLE} TO the user WITH ADMIN OPTION`
+  );
 }
