@@ -1,8 +1,8 @@
 import { readdirSync, readFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { describe, expect, test } from 'vitest';
-import { readSendStudy } from './study.ts';
 import { DM, finding, type Rows, studyMaker } from '../../test/send-study-maker.ts';
+import { readSendStudy } from './study.ts';
 
 const SEND = '../shared/data/send';
 const { write, refusal } = studyMaker();

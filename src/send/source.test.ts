@@ -2,9 +2,9 @@ import { mkdirSync, readdirSync, readFileSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { crc32, deflateRawSync } from 'node:zlib';
 import { expect, test } from 'vitest';
+import { refusalOf, testFolder } from '../../test/send-study-maker.ts';
 import { openSource } from './source.ts';
 import { readSendStudy } from './study.ts';
-import { refusalOf, testFolder } from '../../test/send-study-maker.ts';
 
 const FFU = '../shared/data/send/ffu';
 const folder = testFolder();

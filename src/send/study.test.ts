@@ -1,8 +1,8 @@
 import { mkdirSync, readdirSync, readFileSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { beforeAll, describe, expect, test } from 'vitest';
-import { readSendStudy, type SendStudy } from './study.ts';
 import { testFolder } from '../../test/send-study-maker.ts';
+import { readSendStudy, type SendStudy } from './study.ts';
 
 const SEND = '../shared/data/send';
 const folder = testFolder();

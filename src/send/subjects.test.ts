@@ -1,9 +1,9 @@
 import { mkdirSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { describe, expect, test } from 'vitest';
-import { readSendStudy } from './study.ts';
 import { DM, type Rows, studyMaker } from '../../test/send-study-maker.ts';
 import { writeTransport } from '../../test/xport-writer.ts';
+import { readSendStudy } from './study.ts';
 
 const { folder, read, refusal } = studyMaker();
 

@@ -1,9 +1,9 @@
 import { readdirSync, readFileSync } from 'node:fs';
 import { describe, expect, test } from 'vitest';
+import { type Cell, type Column, ibmNumber, memberOf, writeTransport } from '../../test/xport-writer.ts';
 import { SendError } from './error.ts';
 import { type Dataset, readTransport } from './xport.ts';
 import { decodeNumber, decodeText } from './xport-values.ts';
-import { type Cell, type Column, ibmNumber, memberOf, writeTransport } from '../../test/xport-writer.ts';
 
 const SEND = '../shared/data/send';
 
