@@ -6,7 +6,7 @@ import { afterAll, beforeAll, describe, expect, test } from 'vitest';
 import { jobStatuses, transitions } from '../src/images/states.ts';
 import { newId } from '../src/lib/id.ts';
 import { createCredential, createStudy, filesOf, makeRoot } from './image-jobs.ts';
-import { type Json, useService } from './service.ts';
+import { eventually, type Json, useService } from './service.ts';
 
 const root = await makeRoot();
 afterAll(() => root.remove());
@@ -396,5 +396,16 @@ describe('lists', () => {
     expect((await service.call('GET', `/image/jobs/${newId()}:listFiles`)).status).toBe(404);
     expect((await service.call('GET', `/image/jobs/${newId()}`)).status).toBe(404);
     expect((await service.call('GET', '/image/jobs/short')).status).toBe(400);
+  });
+
+  test('are on record as reads of the job and its study', async () => {
+    const client = await asClient();
+    const { body: job } = await client.post(ingest, body());
+    for (const path of ['', ':listFiles']) await service.call('GET', `/image/jobs/${job.jobId}${path}`);
+    const reads = await eventually(async () => {
+      const events = (await eventsOf(job.jobId)).filter(({ event }) => event === 'CLIENT_ACCESSED_STUDY');
+      return events.length === 2 && events;
+    });
+    expect(reads.map((event) => event.studyId)).toEqual([studyId, studyId]);
   });
 });

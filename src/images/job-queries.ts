@@ -57,13 +57,13 @@ export async function listJobs(db: Db, filters: Record<string, string>, request:
   return pageOf(rows[0] as Parameters<typeof pageOf>[0], page);
 }
 
-/** Files of a job by name; null where there is no such job. */
+/** Files of a job by name, and its study; null where there is no such job. */
 export async function listJobFiles(
   db: Db,
   jobId: string,
   status: string | undefined,
   request: PageRequest,
-): Promise<Page | null> {
+): Promise<{ page: Page; studyId: string } | null> {
   const values: unknown[] = [jobId];
   const where = `r.job_id = $1${status === undefined ? '' : ` and r.status = $${values.push(status)}`}`;
   const { text, page } = pageSql({
@@ -83,13 +83,13 @@ export async function listJobFiles(
     request,
     values,
   });
-  const found = 'exists (select from image_jobs where job_id = $1) as found';
-  const { rows } = await db.query<{ found: boolean } & Parameters<typeof pageOf>[0]>({
-    text: `select ${found}, ${text}`,
+  const study = '(select study_id from image_jobs where job_id = $1) as "studyId"';
+  const { rows } = await db.query<{ studyId: string | null } & Parameters<typeof pageOf>[0]>({
+    text: `select ${study}, ${text}`,
     values,
   });
   const row = rows[0];
-  return row?.found ? pageOf(row, page) : null;
+  return row?.studyId ? { page: pageOf(row, page), studyId: row.studyId } : null;
 }
 
 /** Holds up other starts and retries of the client until the transaction ends: its limit and its keys are looked at. */
@@ -155,6 +155,8 @@ export interface NewFile {
   name: string;
   key: string;
   sizeBytes?: number | undefined;
+  /** Version of the source, where the listing tells it. */
+  etag?: string | undefined;
   slideId?: string | undefined;
   subjectId?: string | null | undefined;
   organId?: string | null | undefined;
@@ -163,9 +165,9 @@ export interface NewFile {
 /** Adds files to a job that is locked or new; `complete`: these were the last. */
 export async function addFiles(tx: Tx, jobId: string, files: NewFile[], complete: boolean): Promise<void> {
   const text = `with added as (
-      insert into image_files (job_id, file_id, name, key, size_bytes, slide_id, subject_id, organ_id)
-      select $1, id, name, key, "sizeBytes", "slideId", "subjectId", "organId"
-      from json_to_recordset($2::json) as f (id text, name text, key text, "sizeBytes" bigint, "slideId" text,
+      insert into image_files (job_id, file_id, name, key, size_bytes, etag, slide_id, subject_id, organ_id)
+      select $1, id, name, key, "sizeBytes", etag, "slideId", "subjectId", "organId"
+      from json_to_recordset($2::json) as f (id text, name text, key text, "sizeBytes" bigint, etag text, "slideId" text,
         "subjectId" text, "organId" text)
       returning size_bytes),
     counted as (select count(*) as files, coalesce(sum(size_bytes), 0) as bytes from added)

@@ -152,9 +152,9 @@ function readRoutes(api: Api): void {
     problems: [404],
     read: async (db, { params, query, request }) => {
       const { status } = query as { status?: string };
-      const page = await listJobFiles(db, params.jobId, status, pageRequest(query, 'name'));
-      if (!page) throw notFound('image job');
-      return { body: pageBody(page, request, api.publicUrl) };
+      const found = await listJobFiles(db, params.jobId, status, pageRequest(query, 'name'));
+      if (!found) throw notFound('image job');
+      return { body: pageBody(found.page, request, api.publicUrl), event: { studyId: found.studyId } };
     },
   });
 }
