@@ -1,10 +1,10 @@
 import { Socket } from 'node:net';
 import type { Readable } from 'node:stream';
 import pg from 'pg';
-import { to as copyTo } from 'pg-copy-streams';
 import { SERVICE_ROLE } from '../db/database.ts';
 import { codesMembers } from '../studies/codes-queries.ts';
 import { childKinds, type Kind, kinds, memberList, parentJoins } from '../studies/kinds.ts';
+import { CopyOut } from './copy-out.ts';
 import type { ExportedKind } from './records.ts';
 
 /** Records of a study by kind, as counted in a snapshot. */
@@ -54,10 +54,10 @@ export class Snapshot {
 
   /** Output of a COPY as it comes; one after the other. */
   copy(text: string): Readable {
-    const stream = this.#client.query(copyTo(text));
-    // It tells of a broken connection, and does not end by itself: who begins to read it later would wait for ever.
-    stream.on('error', (error) => stream.destroy(error));
-    return stream;
+    const output = this.#client.query(new CopyOut(text));
+    // Whoever reads it hears of it, also who begins only after it broke.
+    output.on('error', () => {});
+    return output;
   }
 
   /** Lets go of the connection, also in the middle of a copy. */
