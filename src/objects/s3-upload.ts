@@ -14,11 +14,11 @@ import { codeOf, s3Error } from './s3-errors.ts';
 import { ObjectError, type WriteOptions } from './store.ts';
 import { toBytes } from './stream.ts';
 
-/** 8 MiB: the smallest part is 5 MiB; larger ones cost memory and win nothing. */
-const leastPartBytes = 8 * 1024 * 1024;
+/** 5 MiB: the smallest that S3 takes; larger ones cost memory and win nothing. */
+const leastPartBytes = 5 * 1024 * 1024;
 
-/** 32 MiB, of which one part is being filled and the rest is under way. */
-const memoryBytes = 4 * leastPartBytes;
+/** 15 MiB, of which one part is being filled and the rest is under way. */
+const memoryBytes = 3 * leastPartBytes;
 
 /** Most parts of one object, by S3's own limit. */
 const maxParts = 10_000;
@@ -38,8 +38,8 @@ interface UploadedPart {
 }
 
 /**
- * Streams a body to S3: in one request when it fits a part, else in parts, several at once. Each piece goes with its MD5
- * and signed SHA-256, so that the store refuses what was damaged. A failure or abort leaves no parts behind.
+ * Streams a body to S3: in one request when it fits a part, else in parts, several at once. Each piece goes with its MD5,
+ * which the signature covers, so that the store refuses what was damaged. A failure or abort leaves no parts behind.
  */
 export async function uploadObject(
   client: S3Client,

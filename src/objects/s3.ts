@@ -67,7 +67,7 @@ class S3Store implements ObjectStore {
       ...(credentials ? { credentials, ignoreConfiguredEndpointUrls: true } : {}),
       forcePathStyle: options.forcePathStyle ?? false,
       requestHandler: createRequestHandler(options.agents ?? createAgents(), options.idleTimeoutMs ?? 30_000),
-      // The SDK's default checksums break many S3-compatible services; Content-MD5 and the signed SHA-256 do not.
+      // The SDK's default checksums break many S3-compatible services; a Content-MD5 does not.
       requestChecksumCalculation: 'WHEN_REQUIRED',
       responseChecksumValidation: 'WHEN_REQUIRED',
       // Bodies are buffers, sent again at need: asking first whether they are welcome would cost a round trip each.
@@ -75,6 +75,15 @@ class S3Store implements ObjectStore {
       followRegionRedirects: false,
       retryStrategy: createRetryStrategy(),
     });
+    // The signature covers a body through its Content-MD5: to hash all of it a second time would say nothing more.
+    this.#client.middlewareStack.add(
+      (next) => (args) => {
+        const { headers } = args.request as { headers: Record<string, string> };
+        if (headers['content-md5']) headers['x-amz-content-sha256'] = 'UNSIGNED-PAYLOAD';
+        return next(args);
+      },
+      { step: 'build', name: 'signContentMd5' },
+    );
   }
 
   async *list({ prefix = '', signal }: ListOptions = {}): AsyncGenerator<ObjectInfo[]> {
