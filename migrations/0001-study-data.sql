@@ -4,10 +4,13 @@
 -- interface, so that what a client reads compares equal to what is stored. `attributes` is json and not jsonb: it is
 -- kept as the service wrote it (JSON.stringify, no white space) and handed out again without being rendered anew.
 
--- The role that the service works as. It belongs to the cluster, so another database may have made it already.
+-- The role that the service works as. It belongs to the cluster: another database, or an administrator for an owner who
+-- may create no roles, may have made it already.
 do $$
 begin
-  create role sds_service nologin;
+  if not exists (select from pg_roles where rolname = 'sds_service') then
+    create role sds_service nologin;
+  end if;
 exception
   when duplicate_object or unique_violation then null;
 end
@@ -15,6 +18,11 @@ $$;
 do $$
 begin
   execute format('grant sds_service to %I', current_user);
+exception
+  when insufficient_privilege then
+    if not pg_has_role(current_user, 'sds_service', 'member') then
+      raise;
+    end if;
 end
 $$;
 
