@@ -69,3 +69,37 @@ export async function prune(root: string, directory: string): Promise<void> {
 export async function syncDirectory({ handle }: OpenDirectory): Promise<void> {
   if (process.platform !== 'win32') await handle.sync();
 }
+
+/**
+ * {@link syncDirectory} for many writers at once: who comes while the disk is busy with a directory shares the next turn,
+ * which begins after what all of them did.
+ */
+export class DirectorySyncs {
+  readonly #running = new Map<string, Promise<void>>();
+  readonly #waiting = new Map<string, Promise<void>>();
+
+  async sync(directory: OpenDirectory): Promise<void> {
+    if (process.platform === 'win32') return;
+    // Not by its name, which another directory may have by now.
+    const { dev, ino } = await directory.handle.stat({ bigint: true });
+    const id = `${dev}/${ino}`;
+    await (this.#waiting.get(id) ?? this.#turn(id, directory));
+  }
+
+  #turn(id: string, directory: OpenDirectory): Promise<void> {
+    const turn = (async () => {
+      // Whatever became of the turn before, its own writers are told. At least one step, so that others can join.
+      await this.#running.get(id)?.catch(() => {});
+      this.#waiting.delete(id);
+      const running = syncDirectory(directory);
+      this.#running.set(id, running);
+      try {
+        await running;
+      } finally {
+        if (this.#running.get(id) === running) this.#running.delete(id);
+      }
+    })();
+    this.#waiting.set(id, turn);
+    return turn;
+  }
+}

@@ -5,7 +5,15 @@ import { access, type FileHandle, lstat, mkdir, open, realpath, rename, stat, un
 import { basename, dirname, join } from 'node:path';
 import type { Readable } from 'node:stream';
 import { pipeline } from 'node:stream/promises';
-import { holdInside, inDirectory, makeDirectory, pathOf, prune, syncDirectory } from './file-directory.ts';
+import {
+  DirectorySyncs,
+  holdInside,
+  inDirectory,
+  makeDirectory,
+  pathOf,
+  prune,
+  syncDirectory,
+} from './file-directory.ts';
 import { fileError, fileWriteError, hasCode } from './file-errors.ts';
 import { listFiles } from './file-list.ts';
 import { readHandle } from './file-read.ts';
@@ -53,6 +61,7 @@ class FileStore implements ObjectStore {
   readonly #root: string;
   readonly #incoming: string;
   readonly #options: FileStoreOptions;
+  readonly #syncs = new DirectorySyncs();
 
   constructor(root: string, options: FileStoreOptions) {
     this.description = `file:${root}`;
@@ -218,7 +227,7 @@ class FileStore implements ObjectStore {
         await makeDirectory(this.#root, dirname(path), key, this.#options.shared ? 0o777 : 0o700);
         return await inDirectory(this.#root, dirname(path), key, async (directory) => {
           await rename(temporary, join(directory.path, basename(path)));
-          await syncDirectory(directory);
+          await this.#syncs.sync(directory);
         });
       } catch (error) {
         if (!hasCode(error, 'ENOENT') || triesLeft === 0) throw error;
