@@ -71,6 +71,8 @@ create table image_files (
   status text collate "C" not null default 'PENDING'
     check (status in ('PENDING', 'RUNNING', 'COMPLETED', 'SKIPPED', 'FAILED', 'CANCELLED')),
   size_bytes bigint,
+  -- Version of the object in the cloud, as a listing gave it.
+  etag text collate "C",
   bytes_transferred bigint not null default 0,
   sha256 text collate "C",
   attempts integer not null default 0,

@@ -47,6 +47,7 @@ describe('the stream of a running job', () => {
   test('tells first how far it is, then every file, and ends with the final record', async () => {
     const { jobId, letGo } = await startHeld(3);
     await done(jobId, 2);
+    await eventually(async () => (await filesOf(service, jobId)).some(({ status }) => status === 'RUNNING'));
     const client = watch(jobId);
     await eventually(async () => client.events.length > 0);
     expect(client.status).toBe(200);

@@ -77,13 +77,22 @@ export interface OpenFile {
   organId: string | null;
   /** Tries so far; more than none where a worker died over it. */
   attempts: number;
+  /** As the listing told it; null where there was none. */
+  sizeBytes: number | null;
+  etag: string | null;
+  /** Whether the slide of its name has an image already. */
+  hasImage: boolean;
+  /** The image that its copy is going to be, where the key is recorded already ({@link recordKeys}). */
+  imageId?: string;
 }
 
 /** Files that are PENDING or RUNNING, in order after one. */
 export async function findOpenFiles(db: Db, jobId: string, after: string, limit: number): Promise<OpenFile[]> {
   const text = `select file_id as "fileId", name, key, slide_id as "slideId", subject_id as "subjectId",
-      organ_id as "organId", attempts
-    from image_files where job_id = $1 and status in ('PENDING', 'RUNNING') and file_id > $2
+      organ_id as "organId", attempts, size_bytes as "sizeBytes", etag, exists (
+        select from image_jobs j, slides s join images i on i.study_id = s.study_id and i.slide_id = s.slide_id
+        where j.job_id = $1 and (s.study_id || s.file_name) = (j.study_id || f.name)) as "hasImage"
+    from image_files f where job_id = $1 and status in ('PENDING', 'RUNNING') and file_id > $2
     order by file_id limit $3`;
   const { rows } = await db.query<OpenFile>(prepared(text, [jobId, after, limit]));
   return rows;
@@ -141,6 +150,22 @@ export async function recordKey(db: Db, { id, attempt }: Claim, fileId: string, 
   return (await db.query(prepared(text, [id, attempt, fileId, objectKey]))).rowCount === 1;
 }
 
+/** Records the keys of many files that nobody has begun yet, in one go and as durably. */
+export async function recordKeys(
+  db: Db,
+  { id, attempt }: Claim,
+  files: { fileId: string; objectKey: string }[],
+): Promise<boolean> {
+  const text = `with given as (select * from json_to_recordset($3::json) as g ("fileId" text, "objectKey" text)),
+    purged as (
+      insert into object_purges (object_key) select f.object_key from image_files f join given g on f.file_id = g."fileId"
+      where f.object_key is not null on conflict do nothing)
+    update image_files f set object_key = g."objectKey" from given g
+    where f.file_id = g."fileId" and f.status in ('PENDING', 'RUNNING')
+      and exists (select from image_jobs where job_id = $1 and ${held} $2)`;
+  return (await db.query(prepared(text, [id, attempt, JSON.stringify(files)]))).rowCount === files.length;
+}
+
 /** How a file ended. */
 export interface FileEnd {
   status: FileStatus & ('COMPLETED' | 'SKIPPED' | 'FAILED');
@@ -164,6 +189,25 @@ export async function endFile(tx: Tx, jobId: string, fileId: string, end: FileEn
     object_key = null,
     bytes_transferred = case $3 when 'COMPLETED' then coalesce(f.size_bytes, 0) else f.bytes_transferred end`;
   await moveFile(tx, [jobId, fileId], set, [status, errorMessage, sha256, slideId]);
+}
+
+/** Writes that files of a job that is locked are done and their objects those of images. */
+export async function completeFiles(
+  tx: Tx,
+  jobId: string,
+  files: { id: string; slideId: string; sizeBytes: number; sha256: string }[],
+): Promise<void> {
+  const text = `with done as (
+      select d.*, row_number() over () as n
+      from json_to_recordset($2::json) as d (id text, "slideId" text, "sizeBytes" bigint, sha256 text)),
+    moved as (
+      update image_files f set status = 'COMPLETED', error_message = null, sha256 = d.sha256, slide_id = d."slideId",
+        size_bytes = d."sizeBytes", bytes_transferred = d."sizeBytes", object_key = null,
+        started_date = coalesce(f.started_date, now()), attempts = greatest(f.attempts, 1), completed_date = now(),
+        event_no = j.event_no + d.n
+      from done d, image_jobs j where j.job_id = $1 and f.file_id = d.id returning 1)
+    update image_jobs set event_no = event_no + 1 + (select count(*) from moved) where job_id = $1`;
+  await tx.query(prepared(text, [jobId, JSON.stringify(files)]));
 }
 
 /** Tells how far files are; touches neither the state of the job nor what somebody else asked of it. */

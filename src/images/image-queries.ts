@@ -92,6 +92,27 @@ export async function recordThumbnail(
   return (await db.query(prepared(text, [imageId, value]))).rowCount === 1;
 }
 
+/** Which of the FILE NAMEs slides of the study have already. */
+export async function findTakenNames(tx: Tx, studyId: string, names: string[]): Promise<Set<string>> {
+  const text = `select s.file_name as name from unnest($2::text[]) as n (name)
+    join slides s on (s.study_id || s.file_name) = ($1::text || n.name)`;
+  const { rows } = await tx.query<{ name: string }>(prepared(text, [studyId, names]));
+  return new Set(rows.map(({ name }) => name));
+}
+
+/** Gives new slides their images. */
+export async function insertImages(
+  tx: Tx,
+  studyId: string,
+  images: (StoredImage & { slideId: string })[],
+): Promise<void> {
+  const text = `insert into images (study_id, slide_id, image_id, object_key, size_bytes, sha256, format, width, height)
+    select $1, "slideId", "imageId", "objectKey", "sizeBytes", sha256, format, width, height
+    from json_to_recordset($2::json) as i ("slideId" text, "imageId" text, "objectKey" text, "sizeBytes" bigint,
+      sha256 text, format text, width integer, height integer)`;
+  await tx.query(prepared(text, [studyId, JSON.stringify(images)]));
+}
+
 /** Asks for the removal of an object that nothing refers to. */
 export async function purgeObject(db: Db, key: string): Promise<void> {
   await db.query(prepared('insert into object_purges (object_key) values ($1) on conflict do nothing', [key]));

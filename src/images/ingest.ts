@@ -1,10 +1,21 @@
+import { Readable } from 'node:stream';
 import { isDatabaseError, savepoint, type Tx, transaction } from '../db/database.ts';
 import { Interruption } from '../jobs/kind.ts';
 import { newId } from '../lib/id.ts';
+import { ObjectError, type ObjectInfo } from '../objects/store.ts';
 import { kinds } from '../studies/kinds.ts';
 import { insertRecords } from '../studies/queries.ts';
-import { copyObject, hashObject } from './copy.ts';
-import { endFile, type FileEnd, lockHeld, type OpenFile, recordKey, writeThrough } from './file-queries.ts';
+import { copyObject, hashObject, type Source } from './copy.ts';
+import {
+  type ClaimedJob,
+  endFile,
+  type FileEnd,
+  lockHeld,
+  type OpenFile,
+  recordKey,
+  writeThrough,
+} from './file-queries.ts';
+import { bufferSource } from './format/byte-source.ts';
 import { readImageFormat } from './format/read-format.ts';
 import {
   findNamedSlide,
@@ -15,7 +26,7 @@ import {
   type StoredImage,
 } from './image-queries.ts';
 import { holdStudy } from './job-queries.ts';
-import { byteSource } from './read-object.ts';
+import { byteSource, readPart } from './read-object.ts';
 import type { FileContext } from './run-file.ts';
 import { FileFault } from './tries.ts';
 
@@ -31,10 +42,12 @@ const otherContent = 'The slide has an image with other content; an ingest with 
 
 /** Copies one object into the service's store and gives the slide of its FILE NAME the image (decisions §5). */
 export async function ingestFile(context: FileContext): Promise<FileEnd | null> {
-  const { job, pool, store, cloud, file, tries, signal, meter, etags } = context;
+  const { job, pool, store, cloud, file, tries, signal, meter, etags, budget } = context;
+  const done = isSmall(file) && (await ingestSmall(context, file));
+  if (done) return null;
   const info = await tries.run(() => cloud.head(file.key, { signal }));
   const { sizeBytes } = info;
-  const source = { store: cloud, info, tries, signal, etags };
+  const source = { store: cloud, info, tries, signal, etags, budget };
 
   await context.begin(sizeBytes);
   const there = await findNamedSlide(pool, job.studyId, file.name);
@@ -47,17 +60,74 @@ export async function ingestFile(context: FileContext): Promise<FileEnd | null> 
   // Before the copy: bytes that are no image need not be moved.
   const format = await readImageFormat(byteSource(source, file.name));
   const imageId = newId();
-  const objectKey = `images/${job.studyId}/${imageId}`;
+  const objectKey = keyOf(job, imageId);
   if (!(await recordKey(pool, job, file.fileId, objectKey))) throw new Interruption('lost');
   try {
     const sha256 = await copyObject(source, { store, key: objectKey }, (bytes) => meter.at(file.fileId, bytes));
-    await commit(context, { imageId, objectKey, sizeBytes, sha256, ...format });
+    context.copied();
+    await end(context, { imageId, objectKey, sizeBytes, sha256, ...format });
   } catch (error) {
     // Whoever has the job now may have purged the key before the object stood there.
     if (error instanceof Interruption && error.why === 'lost') await purgeObject(pool, objectKey);
     throw error;
   }
   return null;
+}
+
+/** Where the copy of a file stands. */
+export const keyOf = (job: ClaimedJob, imageId: string) => `images/${job.studyId}/${imageId}`;
+
+/** 1 MiB: what comes faster than the requests for a part of it take. */
+const SMALL_BYTES = 1024 * 1024;
+/** 0.5 s, as often as progress is told: a small file that takes no longer goes from PENDING to its end. */
+const LONG_MS = 500;
+
+/** Whether the listing told enough to fetch the object in one request and into memory. */
+export function isSmall(file: OpenFile): file is OpenFile & { sizeBytes: number; etag: string } {
+  return (
+    file.sizeBytes !== null && file.sizeBytes <= SMALL_BYTES && file.sizeBytes > 0 && !!file.etag && !file.hasImage
+  );
+}
+
+/** Copies a small object that is read once; false where it is no longer what was listed. */
+async function ingestSmall(
+  context: FileContext,
+  { key, name, sizeBytes, etag, imageId }: OpenFile & { sizeBytes: number; etag: string },
+): Promise<boolean> {
+  const { job, store, cloud, file, tries, signal, meter, etags } = context;
+  if (!imageId) return false;
+  const objectKey = keyOf(job, imageId);
+  const info: ObjectInfo = { key, sizeBytes, etag, modifiedDate: null };
+  let begun: Promise<unknown> = Promise.resolve();
+  const long = setTimeout(() => {
+    begun = context.begin(sizeBytes).catch(() => {}); // Whoever ends the file meets the fault as well.
+  }, LONG_MS);
+  try {
+    const bytes = await readPart({ store: cloud, info, tries, signal }, 0, sizeBytes);
+    // What is left is to wait for the disk; nothing of the cloud is under way any more.
+    context.copied();
+    const read = async () => Readable.from([bytes], { objectMode: false });
+    const source: Source = { store: { read }, info, tries, signal, etags };
+    const format = await readImageFormat(bufferSource(bytes, name));
+    const sha256 = await copyObject(source, { store, key: objectKey }, (at) => meter.at(file.fileId, at));
+    clearTimeout(long);
+    await begun;
+    await end(context, { imageId, objectKey, sizeBytes, sha256, ...format });
+    return true;
+  } catch (error) {
+    if (error instanceof Interruption && error.why === 'lost') await purgeObject(context.pool, objectKey);
+    const { cause } = error as Error;
+    if (error instanceof FileFault && cause instanceof ObjectError && cause.kind === 'changed') return false;
+    throw error;
+  } finally {
+    clearTimeout(long);
+    await begun;
+  }
+}
+
+/** Makes the copy the image of its slide, and ends the file: with others where the slide is new, else by itself. */
+async function end(context: FileContext, image: StoredImage): Promise<void> {
+  if (!(await context.commitNew({ file: context.file, image }))) await commit(context, image);
 }
 
 /** Makes the copy the image of its slide, and ends the file. */

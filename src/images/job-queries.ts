@@ -155,6 +155,8 @@ export interface NewFile {
   name: string;
   key: string;
   sizeBytes?: number | undefined;
+  /** Version of the source, where the listing tells it. */
+  etag?: string | undefined;
   slideId?: string | undefined;
   subjectId?: string | null | undefined;
   organId?: string | null | undefined;
@@ -163,9 +165,9 @@ export interface NewFile {
 /** Adds files to a job that is locked or new; `complete`: these were the last. */
 export async function addFiles(tx: Tx, jobId: string, files: NewFile[], complete: boolean): Promise<void> {
   const text = `with added as (
-      insert into image_files (job_id, file_id, name, key, size_bytes, slide_id, subject_id, organ_id)
-      select $1, id, name, key, "sizeBytes", "slideId", "subjectId", "organId"
-      from json_to_recordset($2::json) as f (id text, name text, key text, "sizeBytes" bigint, "slideId" text,
+      insert into image_files (job_id, file_id, name, key, size_bytes, etag, slide_id, subject_id, organ_id)
+      select $1, id, name, key, "sizeBytes", etag, "slideId", "subjectId", "organId"
+      from json_to_recordset($2::json) as f (id text, name text, key text, "sizeBytes" bigint, etag text, "slideId" text,
         "subjectId" text, "organId" text)
       returning size_bytes),
     counted as (select count(*) as files, coalesce(sum(size_bytes), 0) as bytes from added)

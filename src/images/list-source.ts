@@ -36,7 +36,7 @@ async function* objectsOf({ job, cloud }: JobContext, signal: AbortSignal): Asyn
   for await (const page of cloud.list({ prefix, signal })) {
     yield page
       .filter(({ key }) => !key.endsWith('/'))
-      .map(({ key, sizeBytes }) => ({ name: key.slice(folder), key, sizeBytes }));
+      .map(({ key, sizeBytes, etag }) => ({ name: key.slice(folder), key, sizeBytes, etag }));
   }
 }
 

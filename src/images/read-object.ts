@@ -3,10 +3,22 @@ import { ObjectError, type ObjectInfo, type ObjectStore } from '../objects/store
 import type { ByteSource } from './format/byte-source.ts';
 import type { Tries } from './tries.ts';
 
-/** 8 MiB: a part long enough that the request for it does not count, and short enough to be held in memory. */
-const PART_BYTES = 8 * 1024 * 1024;
-/** Parts of one object under way or waiting to be taken: one connection seldom fills a line. 32 MiB of memory a file. */
-const PARTS_AHEAD = 4;
+/** 4 MiB: a part long enough that the request for it hardly counts, and short enough to be held in memory. */
+const PART_BYTES = 4 * 1024 * 1024;
+/** Parts that every object may have under way or waiting to be taken: the next arrives while one is written. */
+const LEAST_AHEAD = 2;
+/** The same where {@link PartBudget} allows it: on a long line, one connection is far from filling it. */
+const MOST_AHEAD = 6;
+
+/** Parts that all objects being read may hold beyond their least. */
+export interface PartBudget {
+  left: number;
+}
+
+/** 4 parts, 16 MiB, besides 8 MiB a file: a lone file has the line to itself, many do not take the memory. */
+export function partBudget(): PartBudget {
+  return { left: MOST_AHEAD - LEAST_AHEAD };
+}
 
 /** What is read, and how often it may be tried. */
 export interface Reading {
@@ -14,6 +26,8 @@ export interface Reading {
   info: ObjectInfo;
   tries: Tries;
   signal: AbortSignal;
+  /** Absent: every object has its least. */
+  budget?: PartBudget;
 }
 
 /**
@@ -28,10 +42,16 @@ export async function* readObject(reading: Reading): AsyncGenerator<Buffer> {
   const forward = () => stop.abort(reading.signal.reason);
   if (reading.signal.aborted) forward();
   reading.signal.addEventListener('abort', forward, { once: true });
+  const budget = reading.budget ?? { left: 0 };
   const ahead: Promise<Buffer>[] = [];
+  let extra = 0;
   try {
     for (let start = 0; start < sizeBytes || ahead.length > 0; ) {
-      while (start < sizeBytes && ahead.length < PARTS_AHEAD) {
+      while (start < sizeBytes && (ahead.length < LEAST_AHEAD || budget.left > 0)) {
+        if (ahead.length >= LEAST_AHEAD) {
+          budget.left--;
+          extra++;
+        }
         const part = readPart({ ...reading, signal: stop.signal }, start, Math.min(PART_BYTES, sizeBytes - start));
         // It is awaited later, or not at all when one before it fails.
         part.catch(() => {});
@@ -39,8 +59,13 @@ export async function* readObject(reading: Reading): AsyncGenerator<Buffer> {
         start += PART_BYTES;
       }
       yield (await ahead.shift()) as Buffer;
+      if (extra > 0) {
+        budget.left++;
+        extra--;
+      }
     }
   } finally {
+    budget.left += extra;
     reading.signal.removeEventListener('abort', forward);
     stop.abort(new Error('The rest of the object is not wanted.'));
   }

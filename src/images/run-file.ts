@@ -1,11 +1,14 @@
 import { setMaxListeners } from 'node:events';
 import type pg from 'pg';
 import type { Tx } from '../db/database.ts';
+import type { Slots } from '../lib/slots.ts';
 import type { ObjectStore } from '../objects/store.ts';
+import type { Copied } from './commit-many.ts';
 import type { EtagTrust } from './copy.ts';
 import { beginFile, type ClaimedJob, countTry, endFile, type FileEnd, type OpenFile } from './file-queries.ts';
 import { UnreadableImage } from './format/byte-source.ts';
 import type { Meter } from './meter.ts';
+import type { PartBudget } from './read-object.ts';
 import { FileFault, Tries } from './tries.ts';
 
 /** What the files of one running job share. */
@@ -17,6 +20,11 @@ export interface JobContext {
   /** The one of the job's credential. */
   cloud: ObjectStore;
   meter: Meter;
+  budget: PartBudget;
+  /** Bounds the files that are copied at the same time; their ends may be recorded while others are copied. */
+  slots: Slots;
+  /** Ends a file together with others whose slides are new; false where it has to be ended by itself. */
+  commitNew(copied: Copied): Promise<boolean>;
   etags: EtagTrust;
   /** Runs `work` in a transaction in which the job is locked and still this worker's; rejects where it is not. */
   held<T>(work: (tx: Tx) => Promise<T>): Promise<T>;
@@ -29,6 +37,8 @@ export interface FileContext extends JobContext {
   begin(sizeBytes: number): Promise<void>;
   tries: Tries;
   signal: AbortSignal;
+  /** The copy is whole: the next file may be copied. */
+  copied(): void;
 }
 
 /** Does one file; `copy` records its success itself, or returns how else it ended. A {@link FileFault} fails the file alone. */
@@ -46,19 +56,24 @@ export async function runFile(
   const forward = () => stop.abort(signal.reason);
   if (signal.aborted) forward();
   signal.addEventListener('abort', forward, { once: true });
+  const copied = await context.slots.take();
   try {
     stop.signal.throwIfAborted();
     const tries = new Tries(Math.max(1, file.attempts), stop.signal, (count) =>
       held((tx) => countTry(tx, fileId, count)),
     );
     const begin = (sizeBytes: number) => held((tx) => beginFile(tx, job.id, fileId, sizeBytes));
-    const end = await copy({ ...context, file, begin, tries, signal: stop.signal }).catch((error: unknown): FileEnd => {
-      stop.signal.throwIfAborted();
-      if (!(error instanceof FileFault) && !(error instanceof UnreadableImage)) throw error;
-      return { status: 'FAILED', errorMessage: error.message };
-    });
+    const end = await copy({ ...context, file, begin, tries, signal: stop.signal, copied }).catch(
+      (error: unknown): FileEnd => {
+        stop.signal.throwIfAborted();
+        if (!(error instanceof FileFault) && !(error instanceof UnreadableImage)) throw error;
+        return { status: 'FAILED', errorMessage: error.message };
+      },
+    );
+    copied();
     if (end) await held((tx) => endFile(tx, job.id, fileId, end));
   } finally {
+    copied();
     meter.forget(fileId);
     signal.removeEventListener('abort', forward);
     stop.abort(new Error('The file is done.'));

@@ -2,8 +2,12 @@ import { setMaxListeners } from 'node:events';
 import type pg from 'pg';
 import { type Tx, transaction } from '../db/database.ts';
 import { Interruption, type JobKind } from '../jobs/kind.ts';
+import { gather } from '../lib/gather.ts';
+import { newId } from '../lib/id.ts';
+import { Slots } from '../lib/slots.ts';
 import type { ObjectStore } from '../objects/store.ts';
 import { studyExists } from '../studies/queries.ts';
+import { type Copied, commitMany } from './commit-many.ts';
 import { cancelledReason, end, endEarly, type RecordEvent } from './end.ts';
 import {
   type ClaimedJob,
@@ -12,12 +16,14 @@ import {
   handBackJob,
   lockHeld,
   type OpenFile,
+  recordKeys,
   recordProgress,
   renewJob,
 } from './file-queries.ts';
-import { ingestFile, StudyGone } from './ingest.ts';
+import { ingestFile, isSmall, keyOf, StudyGone } from './ingest.ts';
 import { listSource } from './list-source.ts';
 import { Meter } from './meter.ts';
+import { type PartBudget, partBudget } from './read-object.ts';
 import { type JobContext, runFile } from './run-file.ts';
 import { transferFile } from './transfer.ts';
 import { FileFault, Tries } from './tries.ts';
@@ -33,12 +39,18 @@ export interface ImageJobDeps {
   filesInParallel: number;
 }
 
+/** What all jobs of the process share besides. */
+type RunDeps = ImageJobDeps & { budget: PartBudget };
+
 /** Files that are read ahead of the database, so that none waits for it. */
 const BATCH = 200;
+/** Files whose ends may wait to be recorded, besides those being copied: a round of them takes one commit. */
+const ENDING = 32;
 
 /** Image jobs, as the run loop sees them (decisions §5). */
 export function imageJobs(deps: ImageJobDeps): JobKind<ClaimedJob> {
   const { pool, record } = deps;
+  const budget = partBudget();
   return {
     name: 'image',
     claim: (workerId, leaseMs) => claimJob(pool, workerId, leaseMs),
@@ -55,7 +67,7 @@ export function imageJobs(deps: ImageJobDeps): JobKind<ClaimedJob> {
         'The service met an error of its own; its log has the cause.',
         record,
       ),
-    run: (claim, signal) => runJob(deps, claim, signal),
+    run: (claim, signal) => runJob({ ...deps, budget }, claim, signal),
   };
 }
 
@@ -69,7 +81,7 @@ function holder(pool: pg.Pool, claim: ClaimedJob) {
 }
 
 /** Does all files of a job that are not done, and records its end. */
-async function runJob(deps: ImageJobDeps, job: ClaimedJob, signal: AbortSignal): Promise<void> {
+async function runJob(deps: RunDeps, job: ClaimedJob, signal: AbortSignal): Promise<void> {
   const { pool, record } = deps;
   const held = holder(pool, job);
   try {
@@ -91,22 +103,30 @@ async function runJob(deps: ImageJobDeps, job: ClaimedJob, signal: AbortSignal):
   }
 }
 
-async function doFiles(
-  deps: ImageJobDeps,
-  job: ClaimedJob,
-  signal: AbortSignal,
-  held: JobContext['held'],
-): Promise<void> {
-  const { pool, store } = deps;
+async function doFiles(deps: RunDeps, job: ClaimedJob, signal: AbortSignal, held: JobContext['held']): Promise<void> {
+  const { pool, store, budget } = deps;
   // Nothing of one file is to be counted here: what cannot be opened or listed concerns the job as a whole.
   const tries = new Tries(1, signal, async () => {});
   const cloud = await tries.run(() => deps.openCloud(job.credentialId));
   const meter = new Meter((files, bytesPerSecond) => held((tx) => recordProgress(tx, job.id, files, bytesPerSecond)));
   try {
-    const context: JobContext = { job, pool, store, cloud, meter, held, etags: { isMd5: true } };
+    const slots = new Slots(deps.filesInParallel);
+    const commitNew = gather<Copied, boolean>(ENDING, (many) => commitMany({ job, pool }, many));
+    const context: JobContext = {
+      job,
+      pool,
+      store,
+      cloud,
+      meter,
+      held,
+      budget,
+      slots,
+      commitNew,
+      etags: { isMd5: true },
+    };
     if (!job.isListed) await listSource(context, tries, signal);
     const copy = job.type === 'INGEST' ? ingestFile : transferFile;
-    await sideBySide(openFiles(pool, job.id), deps.filesInParallel, signal, (file, stop) =>
+    await sideBySide(openFiles(context), deps.filesInParallel + ENDING, signal, (file, stop) =>
       runFile(context, file, stop, copy),
     );
   } finally {
@@ -116,9 +136,13 @@ async function doFiles(
 }
 
 /** The files of a job that are not done, in batches: there may be millions. */
-async function* openFiles(pool: pg.Pool, jobId: string): AsyncGenerator<OpenFile> {
+async function* openFiles({ pool, job }: JobContext): AsyncGenerator<OpenFile> {
   for (let after = ''; ; ) {
-    const batch = await findOpenFiles(pool, jobId, after, BATCH);
+    const batch = await findOpenFiles(pool, job.id, after, BATCH);
+    const small = job.type === 'INGEST' ? batch.filter(isSmall) : [];
+    for (const file of small) file.imageId = newId();
+    const keys = small.map(({ fileId, imageId = '' }) => ({ fileId, objectKey: keyOf(job, imageId) }));
+    if (keys.length > 0 && !(await recordKeys(pool, job, keys))) throw new Interruption('lost');
     yield* batch;
     const last = batch.at(-1);
     if (!last || batch.length < BATCH) return;
