@@ -8,14 +8,14 @@ const PART_BYTES = 4 * 1024 * 1024;
 /** Parts that every object may have under way or waiting to be taken: the next arrives while one is written. */
 const LEAST_AHEAD = 2;
 /** The same where {@link PartBudget} allows it: on a long line, one connection is far from filling it. */
-const MOST_AHEAD = 6;
+const MOST_AHEAD = 4;
 
 /** Parts that all objects being read may hold beyond their least. */
 export interface PartBudget {
   left: number;
 }
 
-/** 4 parts, 16 MiB, besides 8 MiB a file: a lone file has the line to itself, many do not take the memory. */
+/** 2 parts, 8 MiB, besides 8 MiB a file: a lone file has the line to itself, many do not take the memory. */
 export function partBudget(): PartBudget {
   return { left: MOST_AHEAD - LEAST_AHEAD };
 }
