@@ -80,6 +80,12 @@ export async function startWork(settings: WorkSettings, tell: Tell): Promise<{ s
           ),
       },
       { name: 'sweep of exports', everyMs: SWEEP_EVERY_MS, run: (signal) => sweepExports(pool, store, signal) },
+      {
+        name: 'sweep of what writers that died left half-written',
+        everyMs: SWEEP_EVERY_MS,
+        // Opening a store of our own disk does that.
+        run: async () => (await openStore(settings.objectStore)).close(),
+      },
     ] satisfies Chore[],
     tell,
   );

@@ -53,6 +53,8 @@ export async function runExport(tools: ExportTools, job: ClaimedExport, given: A
     const { sizeBytes } = await store.write(job.objectKey, body, options);
     isOrphan = true;
     await checkCounts(snapshot, job.studyId, counters, written);
+    // An old snapshot keeps the database from tidying up.
+    snapshot.close();
     await sleep(Math.max(0, activeUntil - performance.now()), undefined, { signal });
     // From here on the file may be the job’s, even where the answer to the next statement does not reach us.
     isOrphan = false;

@@ -55,6 +55,8 @@ export class JobLoop {
     this.#again = true;
     this.#claiming ??= this.#claimAll().finally(() => {
       this.#claiming = null;
+      // Woken between the last look and here.
+      if (this.#again) this.wake();
     });
   }
 
