@@ -37,8 +37,9 @@ app.post<{ Params: Params; Body: Record<string, unknown> }>(
       name: 'finding',
       text: `with f as (insert into findings (study_id, finding_id, subject_id, organ_id, name, severity, attributes)
         values ($1, $2, $3, $4, $5, $6, $7) returning *),
-      e as (insert into audit_events (event_id, event, client_id, operation, method, path, status, study_id, request_id)
-        values ($2, 'STUDY_UPDATED', 'floor', 'POST', 'POST', '/findings', 201, $1, $2))
+      e as (insert into audit_events (event_id, event, client_id, operation, method, path, status, study_id, request_id,
+          resource_type, resource_id)
+        values ($2, 'STUDY_UPDATED', 'floor', 'POST', 'POST', '/findings', 201, $1, $2, 'finding', $2))
       select * from f`,
       values: [params.study, id, body.subjectId, body.organId, body.name, body.severity, body.attributes],
     });
