@@ -107,8 +107,6 @@ export class ProgressClient {
   status = 0;
   headers = new Headers();
   retryMs = 0;
-  /** Milliseconds at which each event came. */
-  readonly times: number[] = [];
   readonly opened: Promise<void>;
   readonly closed: Promise<void>;
   readonly #stop = new AbortController();
@@ -165,7 +163,6 @@ export class ProgressClient {
     if (fields.has('')) this.comments.push(fields.get('') ?? '');
     if (fields.has('retry')) this.retryMs = Number(fields.get('retry'));
     if (!fields.has('event')) return;
-    this.times.push(performance.now());
     this.events.push({
       id: Number(fields.get('id')),
       event: fields.get('event') ?? '',
