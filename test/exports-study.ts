@@ -17,6 +17,8 @@ const ODD_ATTRIBUTES = {
   escape: '_x0041_',
   name: 'the name of a column',
   'attributes.name': 'the heading of another',
+  subjectName: 'a column of some sheets',
+  organName: 'a column of some sheets',
   __proto__: 'a key like any other',
   long: `${'x'.repeat(32_763)}😀😀 and more`,
 };

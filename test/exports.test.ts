@@ -2,10 +2,22 @@ import { createHash } from 'node:crypto';
 import { beforeAll, describe, expect, test } from 'vitest';
 import { exportStudy, fetchFile, listAll, makeStudy } from './exports-study.ts';
 import { type Json, useService } from './service.ts';
-import { type ReadCell, readWorkbook } from './xlsx-reader.ts';
+import { type ReadCell, readWorkbook, unzip } from './xlsx-reader.ts';
 
 const service = useService();
 const COLLECTIONS = ['subjects', 'organs', 'slides', 'findings', 'scores'] as const;
+const DATES = ['createdDate', 'updatedDate', 'version'];
+const IMAGE = ['imageId', 'sizeBytes', 'sha256', 'format', 'width', 'height', 'ingestedDate'];
+const NAMED = ['subjectId', 'subjectName', 'organId', 'organName'];
+/** The fixed columns of every sheet: the name of a subject or organ stands right beside its id. */
+const FIXED: Record<string, string[]> = {
+  study: ['studyId', 'name', 'studyName', 'siteId', ...DATES],
+  subjects: ['subjectId', 'name', 'studyId', ...DATES],
+  organs: ['organId', 'name', 'studyId', 'subjectId', 'subjectName', ...DATES],
+  slides: ['slideId', 'studyId', ...NAMED, 'fileName', ...IMAGE.map((part) => `image.${part}`), ...DATES],
+  findings: ['findingId', 'studyId', ...NAMED, 'slideId', 'name', 'severity', ...DATES],
+  scores: ['scoreId', 'studyId', ...NAMED, 'name', 'value', 'unit', ...DATES],
+};
 
 describe('the file of an export', () => {
   let studyId: string;
@@ -76,32 +88,33 @@ describe('the file of an export', () => {
       if (name === 'codes') continue;
       const [header = [], ...rows] = sheets[name] ?? [];
       expect(new Set(header).size, name).toBe(header.length);
-      const members = Object.keys(list[0]).filter((member) => member !== 'attributes');
-      const fixed = members.flatMap((member) =>
-        member === 'image'
-          ? ['imageId', 'sizeBytes', 'sha256', 'format', 'width', 'height', 'ingestedDate'].map(
-              (part) => `image.${part}`,
-            )
-          : [member],
-      );
+      const fixed = FIXED[name] ?? [];
       expect(header.slice(0, fixed.length), name).toEqual(fixed);
+      const shownMembers = new Set([...fixed.map((column) => column.split('.')[0]), 'attributes']);
+      expect(Object.keys(list[0]).filter((member) => !shownMembers.has(member))).toEqual([]);
       const keys = [...new Set(list.flatMap((record) => Object.keys(record.attributes)))];
       const managed = { slides: ['SUBJID', 'MISPEC'], scores: ['MISPEC'] }[name] ?? [];
       const codePoints = (text: string) =>
         [...text].map((character) => String(character.codePointAt(0)).padStart(7, '0')).join();
       const sorted = [...new Set([...keys, ...managed])].sort((a, b) => (codePoints(a) < codePoints(b) ? -1 : 1));
-      const headed = sorted.map((key) =>
-        key === 'name' && fixed.includes('name') ? 'attributes.attributes.name' : key,
-      );
+      const headed = sorted.map((key) => {
+        if (!fixed.includes(key)) return key;
+        return key === 'name' ? 'attributes.attributes.name' : `attributes.${key}`;
+      });
       expect(header.slice(fixed.length), name).toEqual(headed);
       expect(rows).toHaveLength(list.length);
       for (const [i, record] of list.entries()) {
         const cell = (column: string) => rows[i]?.[header.indexOf(column)] ?? null;
         for (const column of fixed) {
           const [member = '', part] = column.split('.');
-          expect(cell(column), `${name} ${i} ${column}`).toEqual(
-            part ? (record.image?.[part] ?? null) : record[member],
-          );
+          const nameOf = (collection: string, id: string) =>
+            records[collection]?.find((one) => one[id] === record[id])?.name ?? null;
+          const value = () => {
+            if (column === 'subjectName') return nameOf('subjects', 'subjectId');
+            if (column === 'organName') return nameOf('organs', 'organId');
+            return part ? (record.image?.[part] ?? null) : record[member];
+          };
+          expect(cell(column), `${name} ${i} ${column}`).toEqual(value());
         }
         for (const [k, key] of sorted.entries()) {
           const value = Object.hasOwn(record.attributes, key) ? shown(record.attributes[key]) : null;
@@ -109,6 +122,15 @@ describe('the file of an export', () => {
         }
       }
     }
+  });
+
+  test('XLSX has columns in which dates stand whole, and names have more room than their headers take', async () => {
+    const { bytes } = await download('XLSX');
+    const findings = (await unzip(bytes)).get('xl/worksheets/sheet5.xml') ?? '';
+    const widths = [...findings.matchAll(/<col min="\d+" max="\d+" width="(\d+)"/g)].map(([, width]) => Number(width));
+    const widthOf = (column: string) => widths[FIXED.findings?.indexOf(column) as number];
+    for (const date of ['createdDate', 'updatedDate']) expect(widthOf(date)).toBeGreaterThanOrEqual(24);
+    for (const name of ['subjectName', 'organName', 'name']) expect(widthOf(name)).toBeGreaterThanOrEqual(20);
   });
 
   test('XLSX has one row a code, with the attributes of the code and of the codes object', async () => {
@@ -146,6 +168,50 @@ describe('the file of an export', () => {
       common('MISEV', 'SEVERE', 'Severe'),
     ]);
   });
+});
+
+test('XLSX shows the names of subject and organ right beside their ids, as they are now, and none where there is none', async () => {
+  const create = async (path: string, body: Json): Promise<Json> => {
+    const answer = await service.call('POST', path, body);
+    expect(answer.status, answer.text).toBe(201);
+    return answer.body;
+  };
+  const { studyId } = await create('/studies', { name: 'Names beside the ids' });
+  const at = `/studies/${studyId}`;
+  const { subjectId } = await create(`${at}/subjects`, { name: 'S-1' });
+  const { organId } = await create(`${at}/organs`, { subjectId, name: 'LIVER', attributes: { subjectName: 'mine' } });
+  await create(`${at}/slides`, { fileName: 'unlinked.svs', attributes: { organName: 'mine' } });
+  await create(`${at}/slides`, { fileName: 'subject.svs', subjectId });
+  await create(`${at}/slides`, { fileName: 'organ.svs', organId });
+  await create(`${at}/findings`, { organId, name: 'Necrosis', attributes: { subjectName: 'mine' } });
+  await create(`${at}/scores`, { subjectId, name: 'Body weight', value: 1 });
+  const sheets = async () => {
+    const { download } = await exportStudy(service, studyId, 'XLSX');
+    return readWorkbook(Buffer.from(await (await fetchFile(service, download.downloadUrl)).arrayBuffer()));
+  };
+  const columns = (sheet: ReadCell[][] | undefined, ...names: string[]) =>
+    sheet?.slice(1).map((row) => names.map((name) => row[sheet[0]?.indexOf(name) as number] ?? null));
+
+  const before = await sheets();
+  expect(columns(before.findings, ...NAMED)).toEqual([[subjectId, 'S-1', organId, 'LIVER']]);
+  const { body: subject } = await service.call('PUT', `${at}/subjects/${subjectId}`, { name: 'S-1 "renamed" <b>' });
+  await service.call('PUT', `${at}/organs/${organId}`, { name: 'LEBER', attributes: { subjectName: 'mine' } });
+  const after = await sheets();
+  const renamed = [subjectId, subject.name];
+  expect(subject.name).toBe('S-1 "renamed" <b>');
+  expect(columns(after.subjects, 'subjectId', 'name', 'SUBJID')).toEqual([[...renamed, subject.name]]);
+  expect(columns(after.organs, 'organId', 'name', 'subjectId', 'subjectName', 'attributes.subjectName')).toEqual([
+    [organId, 'LEBER', ...renamed, 'mine'],
+  ]);
+  expect(columns(after.slides, ...NAMED, 'SUBJID', 'MISPEC', 'attributes.organName')).toEqual([
+    [null, null, null, null, null, null, 'mine'],
+    [...renamed, null, null, subject.name, null, null],
+    [...renamed, organId, 'LEBER', subject.name, 'LEBER', null],
+  ]);
+  expect(columns(after.findings, ...NAMED, 'SUBJID', 'MISPEC', 'attributes.subjectName')).toEqual([
+    [...renamed, organId, 'LEBER', subject.name, 'LEBER', 'mine'],
+  ]);
+  expect(columns(after.scores, ...NAMED)).toEqual([[...renamed, null, null]]);
 });
 
 test('a study of slides alone is exported, its empty arrays and sheets too', async () => {

@@ -42,7 +42,8 @@ function unescaped(xml: string): string {
     .replace(/_x([0-9A-Fa-f]{4})_/g, (_, hex: string) => String.fromCharCode(Number.parseInt(hex, 16)));
 }
 
-async function unzip(bytes: Buffer): Promise<Map<string, string>> {
+/** The parts of a workbook by their names. */
+export async function unzip(bytes: Buffer): Promise<Map<string, string>> {
   const zip = await promisify<Buffer, yauzl.Options, ZipFile>(yauzl.fromBuffer)(bytes, { lazyEntries: true });
   const parts = new Map<string, string>();
   await new Promise<void>((resolve, reject) => {

@@ -77,6 +77,7 @@ describe('rows as JSON', () => {
   const exported: ExportedKind = {
     kind: kinds.finding,
     name: 'findings',
+    columns: [],
     members: [
       { name: 'id', sql: '', type: 'text' },
       {

@@ -23,6 +23,11 @@ export interface ExportedKind {
   members: (Member | MemberGroup | 'attributes')[];
   /** Attribute keys that the service manages, and their SQL (interface.md §1); left out where that is null. */
   managedKeys: { key: string; sql: string }[];
+  /**
+   * Fixed columns of its sheet, in order: the members, those of a group with a dot. Behind the id of a subject or organ
+   * stands its name, so that whoever reads the sheet sees at once whom a row is about.
+   */
+  columns: Member[];
 }
 
 const date = (name: string, sql: string): Member => ({ name, sql, type: 'timestamp' });
@@ -48,11 +53,39 @@ const typed: Record<string, Member | MemberGroup | 'attributes'> = {
   },
 };
 
+/** What the name is called behind the id of another record, and its SQL. */
+const namesById: Record<string, Member> = {
+  subjectId: { name: 'subjectName', sql: 's.name', type: 'text' },
+  organId: { name: 'organName', sql: 'o.name', type: 'text' },
+};
+
+function columnsOf(kind: Kind, members: ExportedKind['members']): Member[] {
+  const columns = members.flatMap((member): Member[] => {
+    if (member === 'attributes') return [];
+    if (!('group' in member)) return [member];
+    return member.members.map((one) => ({ ...one, name: `${member.group}.${one.name}` }));
+  });
+  // The name of a subject or organ moves to its own id.
+  const own = kind.idMember in namesById ? columns.find(({ name }) => name === 'name') : undefined;
+  return columns
+    .filter((column) => column !== own)
+    .flatMap((column) => {
+      const name = column.name === kind.idMember ? own : namesById[column.name];
+      return name ? [column, name] : [column];
+    });
+}
+
 function exported(kind: Kind, name: string, managedKeys: Record<string, string>): ExportedKind {
   const members = Object.entries(kind.members).map(
     ([member, sql]) => typed[member] ?? ({ name: member, sql, type: 'text' } as const),
   );
-  return { kind, name, members, managedKeys: Object.entries(managedKeys).map(([key, sql]) => ({ key, sql })) };
+  return {
+    kind,
+    name,
+    members,
+    managedKeys: Object.entries(managedKeys).map(([key, sql]) => ({ key, sql })),
+    columns: columnsOf(kind, members),
+  };
 }
 
 export const exportedKinds = {

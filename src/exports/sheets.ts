@@ -1,11 +1,23 @@
 import { AttributeKeys } from './attribute-keys.ts';
 import { copiedRows } from './copied-rows.ts';
 import { type ExportedKind, exportedKinds, type Member } from './records.ts';
-import { type Counts, codesText, copyAttributes, copyFields, fieldsOf, type Snapshot } from './snapshot-queries.ts';
+import {
+  type Counts,
+  codesText,
+  copyAttributes,
+  copyFields,
+  type Snapshot,
+  storedAttributes,
+} from './snapshot-queries.ts';
 import type { Cell } from './xlsx/cells.ts';
 import { type PlannedColumn, planColumns } from './xlsx/columns.ts';
 import type { CopyField } from './xlsx/copy.ts';
+import type { Column } from './xlsx/parts.ts';
 import { type Sheet, workbook } from './xlsx/workbook.ts';
+
+/** Widths of columns, in characters of the standard font. */
+const DATE_WIDTH = 26;
+const NAME_WIDTH = 22;
 
 /**
  * The workbook of a study (interface.md §2, decisions §4) in constant memory. Counts in `written` the records that it
@@ -29,11 +41,11 @@ async function* studySheets(
   for (const exported of Object.values(exportedKinds)) {
     const { kind, name } = exported;
     const keys = await attributeKeys(snapshot, exported, studyId);
-    const { columns, fields, attributes } = layOut(exported, keys);
+    const { columns, sql, fields } = layOut(exported, keys);
     begin((rows) => {
       written[kind.name] += rows;
     });
-    yield { name, columns, copy: copyFields(snapshot, kind, fieldsOf(exported, attributes), studyId), fields };
+    yield { name, columns, copy: copyFields(snapshot, kind, sql, studyId), fields };
   }
   const codes = await codesText(snapshot, studyId);
   // Its rows are codes, all of them parts of one record.
@@ -50,19 +62,9 @@ async function attributeKeys(snapshot: Snapshot, exported: ExportedKind, studyId
   return keys.found;
 }
 
-/** Members of a record that have a column; those of a group with a dot. */
-function fixedColumns({ members }: ExportedKind): Member[] {
-  return members.flatMap((member) => {
-    if (member === 'attributes') return [];
-    if (!('group' in member)) return [member];
-    return member.members.map((one) => ({ ...one, name: `${member.group}.${one.name}` }));
-  });
-}
-
-/** The columns of a kind’s sheet, and where the fields of {@link fieldsOf} go. */
-function layOut(exported: ExportedKind, keys: Set<string>) {
-  const fixed = fixedColumns(exported);
-  const columns = planColumns(
+/** The columns of a kind’s sheet, the SQL of what is copied for them, and where that goes. */
+function layOut({ kind, columns: fixed, managedKeys }: ExportedKind, keys: Set<string>) {
+  const columns = plan(
     fixed.map(({ name }) => name),
     keys,
   );
@@ -72,18 +74,34 @@ function layOut(exported: ExportedKind, keys: Set<string>) {
     if (source.kind === 'attribute') byKey.set(source.key, column);
     if (source.kind === 'rest') rest = column;
   }
+  const copied: { sql: string; field: CopyField }[] = [];
+  /** Columns of each text beyond its first: a name is copied once, however many show it. */
+  const others = new Map<string, number[]>();
+  const add = ({ sql, type }: Pick<Member, 'sql' | 'type'>, column: number) => {
+    if (type !== 'text') return copied.push({ sql, field: { kind: type, column } });
+    const known = others.get(sql);
+    if (known) return known.push(column);
+    const also: number[] = [];
+    others.set(sql, also);
+    return copied.push({ sql, field: { kind: type, column, also } });
+  };
+  for (const [column, member] of fixed.entries()) add(member, column);
   // Managed keys with a column spare the database from making JSON of them; among the rest there is no other way.
-  const attributes = rest === null ? ('raw' as const) : ('whole' as const);
-  const managed = exported.managedKeys.map(
-    ({ key }): CopyField => ({ kind: 'text', column: byKey.get(key) as number }),
-  );
-  let next = 0;
-  const field = ({ type }: Member): CopyField => ({ kind: type, column: next++ });
-  const fields = exported.members.flatMap((member): CopyField[] => {
-    if (member !== 'attributes') return 'group' in member ? member.members.map(field) : [field(member)];
-    return [...(attributes === 'raw' ? managed : []), { kind: 'attributes', columns: byKey, rest }];
+  if (rest === null) for (const { key, sql } of managedKeys) add({ sql, type: 'text' }, byKey.get(key) as number);
+  copied.push({
+    sql: rest === null ? storedAttributes : (kind.members.attributes as string),
+    field: { kind: 'attributes', columns: byKey, rest },
   });
-  return { columns, attributes, fields };
+  return { columns, sql: copied.map(({ sql }) => sql), fields: copied.map(({ field }) => field) };
+}
+
+/** Plans the columns; dates (24 characters) and most names stand whole in theirs, which headers are too short for. */
+function plan(fixed: readonly string[], keys: Iterable<string>): (PlannedColumn & Column)[] {
+  return planColumns(fixed, keys).map((column) => {
+    if (column.source.kind !== 'fixed') return column;
+    if (/Date$/.test(column.header)) return { ...column, width: DATE_WIDTH };
+    return /name$/i.test(column.header) ? { ...column, width: NAME_WIDTH } : column;
+  });
 }
 
 type Attributes = Record<string, Exclude<Cell, undefined>>;
@@ -105,7 +123,7 @@ function codesSheet(codes: Codes | null): Sheet {
   const lists = Object.entries(codes?.codeLists ?? {});
   const fixed = ['codesId', 'studyId', 'codeList', 'code', 'label', 'createdDate', 'updatedDate', 'version'];
   const keys = new Set(lists.flatMap(([, list]) => list.flatMap(({ attributes }) => Object.keys(attributes ?? {}))));
-  const columns = planColumns([...fixed, ...own.map((key) => `codes.${key}`)], keys);
+  const columns = plan([...fixed, ...own.map((key) => `codes.${key}`)], keys);
   async function* rows(): AsyncGenerator<Cell[][]> {
     if (!codes) return;
     const { codesId, studyId, createdDate, updatedDate, version } = codes;

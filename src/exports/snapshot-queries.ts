@@ -118,13 +118,14 @@ export async function countRecords(snapshot: Snapshot, studyId: string): Promise
   return row as Counts;
 }
 
+/** SQL of the attributes without those that the service manages. */
+export const storedAttributes = 'r.attributes';
+
 /** SQL of the fields of a record, in the order of its members. */
-export function fieldsOf({ kind, members, managedKeys }: ExportedKind, attributes: 'raw' | 'whole'): string[] {
+function fieldsOf({ members, managedKeys }: ExportedKind): string[] {
   const managed = managedKeys.map(({ sql }) => sql);
   return members.flatMap((member) => {
-    if (member === 'attributes') {
-      return attributes === 'raw' ? [...managed, 'r.attributes'] : [kind.members.attributes as string];
-    }
+    if (member === 'attributes') return [...managed, storedAttributes];
     return 'group' in member ? member.members.map(({ sql }) => sql) : [member.sql];
   });
 }
@@ -160,7 +161,7 @@ function copy(snapshot: Snapshot, kind: Kind, fields: string[], studyId: string,
 /** All records of a kind in creation order; behind those of subjects and organs, their scores and the number of them. */
 export function copyRecords(snapshot: Snapshot, exported: ExportedKind, studyId: string): Readable {
   const { kind } = exported;
-  const fields = fieldsOf(exported, 'raw');
+  const fields = fieldsOf(exported);
   if (!hasScores(kind)) return copy(snapshot, kind, fields, studyId);
   return copy(snapshot, kind, [...fields, 'x.scores', 'x.n'], studyId, scoresJoin(kind, pg.escapeLiteral(studyId)));
 }

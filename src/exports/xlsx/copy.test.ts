@@ -118,6 +118,24 @@ async function expectCells(fields: CopyField[], rows: Value[][], cells: Cell[][]
   }
 }
 
+test('a text fills every column that shows it', async () => {
+  await expectCells(
+    [
+      { kind: 'text', column: 3 },
+      { kind: 'text', column: 1, also: [0, 4] },
+      { kind: 'text', column: 2, also: [] },
+    ],
+    [
+      ['d', 'a & b', 'c'],
+      [null, null, 'c'],
+    ],
+    [
+      ['a & b', 'a & b', 'c', 'd', 'a & b'],
+      [null, null, 'c', null, null],
+    ],
+  );
+});
+
 test('every kind of field becomes the cell that its value is', async () => {
   await expectCells(
     [

@@ -4,7 +4,7 @@ import type { RowSource } from './rows.ts';
 
 /**
  * One field of the copied rows. `column` is 0-based; a null is an empty cell.
- * - `text`: text, or another type whose binary form is its text
+ * - `text`: text, or another type whose binary form is its text; `also`: more columns that show it
  * - `integer`: smallint, integer or bigint
  * - `double`: double precision
  * - `boolean`: boolean
@@ -13,7 +13,8 @@ import type { RowSource } from './rows.ts';
  * - `attributes`: json or jsonb that holds an object of such values, each with a column of its own
  */
 export type CopyField =
-  | { kind: 'text' | 'integer' | 'double' | 'boolean' | 'timestamp' | 'json'; column: number }
+  | { kind: 'text'; column: number; also?: readonly number[] }
+  | { kind: 'integer' | 'double' | 'boolean' | 'timestamp' | 'json'; column: number }
   | {
       kind: 'attributes';
       columns: ReadonlyMap<string, number>;
@@ -182,6 +183,7 @@ export class CopyRows implements RowSource {
     switch (field.kind) {
       case 'text':
         this.#put(field.column, TEXT, start, end);
+        if (field.also) for (const column of field.also) this.#put(column, TEXT, start, end);
         break;
       case 'integer':
         this.#put(field.column, INTEGER, start, end);
