@@ -6,6 +6,7 @@ import { join } from 'node:path';
 import { text } from 'node:stream/consumers';
 import { fileURLToPath } from 'node:url';
 import { afterEach, beforeEach, expect, test, vi } from 'vitest';
+import { environment, listening } from './node.ts';
 
 // Each test starts up to a dozen processes, among them databases: seconds on an idle machine, more on a busy one.
 vi.setConfig({ testTimeout: 180_000, hookTimeout: 60_000 });
@@ -26,14 +27,10 @@ afterEach(async () => {
   await rm(dir, { recursive: true, force: true });
 });
 
-/** The environment of this process without settings of the service, with a data directory of the test's own. */
-function environment(extra: Record<string, string>): NodeJS.ProcessEnv {
-  const own = Object.entries(process.env).filter(([name]) => !name.startsWith('SDS_'));
-  return { ...Object.fromEntries(own), SDS_DATA_DIR: join(dir, 'data'), SDS_PORT: '0', ...extra };
-}
-
-function start(args: string[], env: Record<string, string> = {}) {
-  const child = spawn(process.execPath, [bin, ...args], { env: environment(env), stdio: ['ignore', 'pipe', 'pipe'] });
+/** The command with a data directory of the test's own. */
+function start(args: string[], settings: Record<string, string> = {}) {
+  const env = environment({ SDS_DATA_DIR: join(dir, 'data'), SDS_PORT: '0', ...settings });
+  const child = spawn(process.execPath, [bin, ...args], { env, stdio: ['ignore', 'pipe', 'pipe'] });
   children.push(child);
   const exit = new Promise<number | null>((resolve) => child.once('exit', resolve));
   return { child, exit, out: text(child.stdout), err: text(child.stderr) };
@@ -54,12 +51,9 @@ async function sdsJson(args: string[], env: Record<string, string> = {}) {
 /** A running `sds serve`, once it has said that it is ready. */
 async function serve(env: Record<string, string> = {}) {
   const server = start(['serve'], { SDS_LOG_LEVEL: 'warn', ...env });
-  const ready = await new Promise<string>((resolve, reject) => {
-    server.child.stdout.once('data', (line: Buffer) => resolve(line.toString()));
-    void server.exit.then(async (code) => reject(new Error(`exit code ${code}: ${await server.err}`)));
+  const url = await listening({ stdout: server.child.stdout, exit: server.exit }).catch(async (error: Error) => {
+    throw new Error(`${error.message}: ${await server.err}`);
   });
-  const url = /^listening on (http:\/\/127\.0\.0\.1:\d+)\n$/.exec(ready)?.[1];
-  if (!url) throw new Error(`unexpected: ${ready}`);
   return { ...server, url };
 }
 

@@ -1,25 +1,25 @@
-import { type ChildProcess, spawn } from 'node:child_process';
 import { mkdtemp, readdir, rm } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
-import { fileURLToPath } from 'node:url';
 import pg from 'pg';
 import { afterAll, beforeAll, expect, test, vi } from 'vitest';
 import { fetchFile, finished } from './exports-study.ts';
+import { type Node, useNodes } from './node.ts';
 import { eventually, type Json, useService } from './service.ts';
 
 // A takeover takes up to 30 s (decisions §4), and there are several one after the other.
 vi.setConfig({ testTimeout: 240_000, hookTimeout: 120_000 });
 
-const main = fileURLToPath(new URL('../src/main.ts', import.meta.url));
-const home = await mkdtemp(join(tmpdir(), 'sds-cluster-'));
-const objects = join(home, 'objects');
+const objects = await mkdtemp(join(tmpdir(), 'sds-objects-'));
+afterAll(() => rm(objects, { recursive: true, force: true }));
 /** Answers requests and runs no jobs. */
 const service = useService({ SDS_OBJECT_STORE: `file:${objects}`, SDS_WORKERS: '0' });
+const startNode = useNodes(service, { SDS_OBJECT_STORE: `file:${objects}` });
 
 let owner: pg.Client;
 let studyId: string;
-const workers: ChildProcess[] = [];
+/** The node that was started last, and works. */
+let worker: Node;
 beforeAll(async () => {
   owner = new pg.Client({ connectionString: service.databaseUrl });
   await owner.connect();
@@ -28,34 +28,8 @@ beforeAll(async () => {
   await service.call('POST', `/studies/${studyId}/subjects`, { name: '1001' });
 });
 afterAll(async () => {
-  for (const worker of workers) worker.kill('SIGKILL');
   await owner.end();
-  await rm(home, { recursive: true, force: true });
 });
-
-/** A node of the cluster as a process of its own. */
-async function startNode(): Promise<ChildProcess> {
-  const own = Object.entries(process.env).filter(([name]) => !name.startsWith('SDS_'));
-  const node = spawn(process.execPath, ['--import', 'tsx', main, 'serve'], {
-    env: {
-      ...Object.fromEntries(own),
-      SDS_PORT: '0',
-      SDS_DATA_DIR: await mkdtemp(join(home, 'node-')),
-      SDS_DATABASE_URL: service.databaseUrl,
-      SDS_OBJECT_STORE: `file:${objects}`,
-      SDS_MASTER_KEY: Buffer.alloc(32, 7).toString('base64'),
-      SDS_WORKERS: '1',
-      SDS_LOG_LEVEL: 'error',
-    },
-    stdio: ['ignore', 'pipe', 'inherit'],
-  });
-  workers.push(node);
-  await new Promise<void>((resolve, reject) => {
-    node.stdout?.once('data', () => resolve());
-    node.once('exit', (code) => reject(new Error(`the node ended with ${code}`)));
-  });
-  return node;
-}
 
 /** The job once some node writes its file for the given time. */
 const underWay = (exportId: string, attempt: number): Promise<Json> =>
@@ -75,9 +49,9 @@ test('an export whose server was killed is started anew by another within 30 s, 
   await owner.query('begin; lock table findings in access exclusive mode');
   const { exportId } = await start();
   const before = await underWay(exportId, 1);
-  first.kill('SIGKILL');
+  first.process.kill('SIGKILL');
   const killed = Date.now();
-  await startNode();
+  worker = await startNode();
   const after = await underWay(exportId, 2);
   expect(Date.now() - killed).toBeLessThan(30_000);
   expect(after.worker_id).not.toBe(before.worker_id);
@@ -99,37 +73,33 @@ test('a worker that was stopped hands its job over without a wait', async () => 
   await owner.query('begin; lock table findings in access exclusive mode');
   const { exportId } = await start();
   await underWay(exportId, 1);
-  const stopping = workers.at(-1) as ChildProcess;
-  const exit = new Promise((resolve) => stopping.once('exit', resolve));
-  stopping.kill('SIGTERM');
-  expect(await exit).toBe(0);
+  worker.process.kill('SIGTERM');
+  expect(await worker.exit).toBe(0);
   const { body } = await service.call('GET', `/studies/${studyId}/exports/${exportId}`);
   expect(body).toMatchObject({ exportStatus: { status: 'QUEUED', recordsWritten: 0 }, startedDate: null });
   await owner.query('rollback');
-  await startNode();
+  worker = await startNode();
   expect((await finished(service, studyId, exportId)).exportStatus.status).toBe('COMPLETED');
   await service.call('DELETE', `/studies/${studyId}/exports/${exportId}`);
 });
 
 test('a node that hangs loses its job, and cannot harm it when it comes back', async () => {
-  const hanging = workers.at(-1) as ChildProcess;
+  const hanging = worker;
   await owner.query('begin; lock table findings in access exclusive mode');
   const { exportId } = await start();
   await underWay(exportId, 1);
-  hanging.kill('SIGSTOP');
-  const other = await startNode();
+  hanging.process.kill('SIGSTOP');
+  await startNode();
   const second = await underWay(exportId, 2);
   await owner.query('rollback');
   const job = await finished(service, studyId, exportId);
-  hanging.kill('SIGCONT');
+  hanging.process.kill('SIGCONT');
   // It ends in order, so it has come to its senses.
-  const exit = new Promise((resolve) => hanging.once('exit', resolve));
-  hanging.kill('SIGTERM');
-  expect(await exit).toBe(0);
+  hanging.process.kill('SIGTERM');
+  expect(await hanging.exit).toBe(0);
   expect((await service.call('GET', `/studies/${studyId}/exports/${exportId}`)).body).toEqual(job);
   const file = await fetchFile(service, job.download.downloadUrl);
   expect((await file.arrayBuffer()).byteLength).toBe(job.fileSizeBytes);
   const objectsLeft = (await readdir(join(objects, 'exports', exportId))).map((name) => `exports/${exportId}/${name}`);
   expect(objectsLeft).toEqual([second.object_key]);
-  other.kill('SIGKILL');
 });

@@ -1,24 +1,28 @@
-import { type ChildProcess, spawn } from 'node:child_process';
 import { createHash } from 'node:crypto';
 import { mkdtemp, readdir, rm } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join, relative } from 'node:path';
 import { setTimeout as sleep } from 'node:timers/promises';
-import { fileURLToPath } from 'node:url';
 import { afterAll, beforeAll, expect, test, vi } from 'vitest';
 import { createCredential, createStudy, ended, filesOf, makeRoot, png } from './image-jobs.ts';
+import { useNodes } from './node.ts';
 import { eventually, type Json, useService } from './service.ts';
 
 // A takeover takes up to 30 s (decisions §5), and there are several one after the other.
 vi.setConfig({ testTimeout: 240_000, hookTimeout: 120_000 });
 
-const main = fileURLToPath(new URL('../src/main.ts', import.meta.url));
-const home = await mkdtemp(join(tmpdir(), 'sds-cluster-'));
-const objects = join(home, 'objects');
+const objects = await mkdtemp(join(tmpdir(), 'sds-objects-'));
+afterAll(() => rm(objects, { recursive: true, force: true }));
 const root = await makeRoot();
+afterAll(() => root.remove());
 const roots = `scanner=${root.dir}`;
 /** Answers requests and runs no jobs. */
 const service = useService({ SDS_OBJECT_STORE: `file:${objects}`, SDS_WORKERS: '0', SDS_FILE_ROOTS: roots });
+const startNode = useNodes(service, {
+  SDS_OBJECT_STORE: `file:${objects}`,
+  SDS_FILE_ROOTS: roots,
+  SDS_FILES_IN_PARALLEL: '2',
+});
 
 const MiB = 1024 * 1024;
 const FILES = 16;
@@ -26,42 +30,10 @@ const contents = Array.from({ length: FILES }, (_, n) => png(n, (1 + (n % 4) * 8
 const sha256 = (bytes: Buffer) => createHash('sha256').update(bytes).digest('hex');
 
 let credentialId = '';
-const nodes: ChildProcess[] = [];
 beforeAll(async () => {
   credentialId = await createCredential(service, 'scanner');
   for (const [n, content] of contents.entries()) await root.put(`in/${String(n).padStart(2, '0')}.png`, content);
 });
-afterAll(async () => {
-  for (const node of nodes) node.kill('SIGKILL');
-  await rm(home, { recursive: true, force: true });
-  await root.remove();
-});
-
-/** A node of the cluster as a process of its own. */
-async function startNode(): Promise<ChildProcess> {
-  const own = Object.entries(process.env).filter(([name]) => !name.startsWith('SDS_'));
-  const node = spawn(process.execPath, ['--import', 'tsx', main, 'serve'], {
-    env: {
-      ...Object.fromEntries(own),
-      SDS_PORT: '0',
-      SDS_DATA_DIR: await mkdtemp(join(home, 'node-')),
-      SDS_DATABASE_URL: service.databaseUrl,
-      SDS_OBJECT_STORE: `file:${objects}`,
-      SDS_MASTER_KEY: Buffer.alloc(32, 7).toString('base64'),
-      SDS_FILE_ROOTS: roots,
-      SDS_FILES_IN_PARALLEL: '2',
-      SDS_WORKERS: '1',
-      SDS_LOG_LEVEL: 'error',
-    },
-    stdio: ['ignore', 'pipe', 'inherit'],
-  });
-  nodes.push(node);
-  await new Promise<void>((resolve, reject) => {
-    node.stdout?.once('data', () => resolve());
-    node.once('exit', (code) => reject(new Error(`the node ended with ${code}`)));
-  });
-  return node;
-}
 
 const start = async (studyId: string): Promise<string> => {
   const { body } = await service.call('POST', '/image/jobs:ingest', { studyId, credentialId, prefix: 'in/' });
@@ -104,7 +76,7 @@ test('an ingest whose workers are killed again and again copies every file, none
     const node = await startNode();
     await moreDone(jobId, before.length + 1);
     await sleep(Math.random() * 300);
-    node.kill('SIGKILL');
+    node.process.kill('SIGKILL');
     const after = await done(jobId);
     for (const file of before) expect(after).toContainEqual(file);
     before = after;
@@ -113,7 +85,7 @@ test('an ingest whose workers are killed again and again copies every file, none
   await checkWhole(studyId, jobId);
   const files = await filesOf(service, jobId);
   for (const file of before) expect(files).toContainEqual(file);
-  node.kill('SIGKILL');
+  node.process.kill('SIGKILL');
 });
 
 test('a worker that is stopped hands its job over without a wait', async () => {
@@ -121,14 +93,13 @@ test('a worker that is stopped hands its job over without a wait', async () => {
   const node = await startNode();
   const jobId = await start(studyId);
   await moreDone(jobId, 1);
-  const exit = new Promise((resolve) => node.once('exit', resolve));
-  node.kill('SIGTERM');
-  expect(await exit).toBe(0);
+  node.process.kill('SIGTERM');
+  expect(await node.exit).toBe(0);
   const { rows } = await service.pool.query('select status, worker_id from image_jobs where job_id = $1', [jobId]);
   expect(rows).toEqual([{ status: 'RUNNING', worker_id: null }]);
   const next = await startNode();
   await checkWhole(studyId, jobId);
-  next.kill('SIGKILL');
+  next.process.kill('SIGKILL');
 });
 
 test('a node that hangs loses its job, and cannot harm it when it comes back', async () => {
@@ -136,17 +107,16 @@ test('a node that hangs loses its job, and cannot harm it when it comes back', a
   const hanging = await startNode();
   const jobId = await start(studyId);
   await moreDone(jobId, 1);
-  hanging.kill('SIGSTOP');
+  hanging.process.kill('SIGSTOP');
   const other = await startNode();
   const job = await ended(service, jobId, 60);
-  hanging.kill('SIGCONT');
+  hanging.process.kill('SIGCONT');
   // It ends in order, so it has come to its senses.
-  const exit = new Promise((resolve) => hanging.once('exit', resolve));
-  hanging.kill('SIGTERM');
-  expect(await exit).toBe(0);
+  hanging.process.kill('SIGTERM');
+  expect(await hanging.exit).toBe(0);
   expect((await service.call('GET', `/image/jobs/${jobId}`)).body).toEqual(job);
   await checkWhole(studyId, jobId);
-  other.kill('SIGKILL');
+  other.process.kill('SIGKILL');
 });
 
 test('a job whose worker is dead is cancelled without one', async () => {
@@ -154,7 +124,7 @@ test('a job whose worker is dead is cancelled without one', async () => {
   const node = await startNode();
   const jobId = await start(studyId);
   await moreDone(jobId, 1);
-  node.kill('SIGKILL');
+  node.process.kill('SIGKILL');
   await eventually(async () => {
     const { rows } = await service.pool.query('select from image_jobs where job_id = $1 and lease_until < now()', [
       jobId,

@@ -45,7 +45,7 @@ export interface CallOptions {
 }
 
 /** 32 bytes, base64: tests keep no secret. */
-const MASTER_KEY = Buffer.alloc(32, 7).toString('base64');
+export const MASTER_KEY = Buffer.alloc(32, 7).toString('base64');
 
 /** Clones the template database and starts the service on it, on any free port. */
 export async function startService(env: Record<string, string> = {}): Promise<TestService> {
