@@ -1,5 +1,6 @@
 import { mkdir, writeFile } from 'node:fs/promises';
 import { exportFigures } from './exports.ts';
+import { faultFigures } from './faults.ts';
 import { type Figure, lineOf, ratioOf } from './figures.ts';
 import { imageFigures } from './images.ts';
 import { requestFigures } from './requests.ts';
@@ -13,6 +14,7 @@ const groups: Record<string, () => Promise<Figure[]>> = {
   xlsx: xlsxFigures,
   images: imageFigures,
   start: startFigures,
+  faults: faultFigures,
 };
 
 const asked = process.argv.slice(2);
