@@ -49,6 +49,25 @@ describe('a record', () => {
     expect(read.body).toEqual(answer.body);
   });
 
+  test('is read where the Location of its 201 says, whatever its kind', async () => {
+    const { study, subject, organ } = await smallStudy();
+    const { subjectId } = subject;
+    const { organId } = organ;
+    const bodies = {
+      subjects: { name: '1002' },
+      organs: { subjectId, name: 'LUNG' },
+      slides: { fileName: '1001-LUNG.svs' },
+      findings: { organId, name: 'Fibrosis' },
+      scores: { subjectId, name: 'Weight', value: 1.5 },
+    };
+    for (const [collection, body] of Object.entries(bodies)) {
+      const made = await service.call('POST', `/studies/${study}/${collection}?`, body);
+      const [, path = ''] = made.headers.get('location')?.split('/api/v1') ?? [];
+      expect(path).not.toContain('?');
+      expect((await service.call('GET', path)).body, collection).toEqual(made.body);
+    }
+  });
+
   test('carries the server-managed keys of its place, whatever the client sends', async () => {
     const { study, subject, organ, slide, finding } = await smallStudy();
     expect(subject.attributes).toEqual({ SEX: 'M', SUBJID: '1001' });

@@ -116,9 +116,8 @@ function childRoutes(api: Api, kind: Kind): void {
     problems: [404, 409, 422],
     create: async (db, { params, body, faults, request }, event) => {
       const bodies = [{ pointer: '', body: body as Body }];
-      const [record] = await createRecords(db, kind, params.studyId, bodies, faults, event);
-      const { [idMember]: id } = JSON.parse((record as StoredRecord).record) as Record<string, string>;
-      return created(record as StoredRecord, `${request.url.split('?', 1)[0]}/${id}`);
+      const { records, ids } = await createRecords(db, kind, params.studyId, bodies, faults, event);
+      return created(records[0] as StoredRecord, `${request.url.split('?', 1)[0]}/${ids[0]}`);
     },
   });
 
@@ -136,7 +135,7 @@ function childRoutes(api: Api, kind: Kind): void {
     problems: [404, 409, 422],
     create: async (db, { params, body, faults }, event) => {
       const bodies = body.items.map((item, index) => ({ pointer: `/items/${index}`, body: item as Body }));
-      const records = await createRecords(db, kind, params.studyId, bodies, faults, event);
+      const { records } = await createRecords(db, kind, params.studyId, bodies, faults, event);
       return { status: 201, body: `{"items":[${records.map(({ record }) => record).join(',')}]}` };
     },
   });

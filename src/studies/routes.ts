@@ -71,9 +71,8 @@ export function studyRoutes(api: Api): void {
     problems: [422],
     create: async (db, { body, faults }, event) => {
       const bodies = [{ pointer: '', body: oneName(body as Body, null, faults) }];
-      const [record] = (await createRecords(db, kind, null, bodies, faults, event)) as [StoredRecord];
-      const { studyId } = JSON.parse(record.record) as { studyId: string };
-      return created(record, `/api/v1/studies/${studyId}`);
+      const { records, ids } = await createRecords(db, kind, null, bodies, faults, event);
+      return created(records[0] as StoredRecord, `/api/v1/studies/${ids[0]}`);
     },
   });
 

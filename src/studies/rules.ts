@@ -125,8 +125,9 @@ function isConstraintViolation(error: unknown): boolean {
 }
 
 /**
- * Creates records, all or none. It writes first and asks afterwards what was wrong: the constraints decide, also
- * between two clients at once, and the usual case is one round trip.
+ * Creates records, all or none; answers them and their ids, in the order of the bodies. It writes first and asks
+ * afterwards what was wrong: the constraints decide, also between two clients at once, and the usual case is one round
+ * trip.
  */
 export async function createRecords(
   db: Db,
@@ -135,15 +136,15 @@ export async function createRecords(
   bodies: { pointer: string; body: Body }[],
   faults: Fault[],
   event: EventWriter | null,
-): Promise<StoredRecord[]> {
+): Promise<{ records: StoredRecord[]; ids: string[] }> {
   const incoming = bodies.map(({ pointer, body }) => ({ pointer, item: itemOf(kind, newId(), body) }));
   const items = incoming.map(({ item }) => item);
   const study = studyId ?? '';
   // Whoever was in the way may be gone by the time one looks: then the write is worth another try, 3 times at most.
   for (let attempt = 1; faults.length === 0 && attempt <= 3; attempt++) {
     try {
-      const written = await insertRecords(db, kind, studyId, items, event);
-      if (written.length > 0) return written;
+      const records = await insertRecords(db, kind, studyId, items, event);
+      if (records.length > 0) return { records, ids: items.map(({ id }) => id) };
       throw notFound('study');
     } catch (error) {
       if (!isConstraintViolation(error)) throw error;
