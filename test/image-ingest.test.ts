@@ -190,10 +190,34 @@ test('the preview of an image is a JPEG, made once; of one that cannot be shown 
   );
   expect((await objects()).filter((key) => key.endsWith('-thumbnail')).length).toBe(1);
   expect((await service.call('GET', path(shown))).status).toBe(200);
-  const etag = answers[0]?.headers.get('etag') ?? '';
-  expect((await service.call('GET', path(shown), undefined, { headers: { 'if-none-match': etag } })).status).toBe(304);
   for (const _ of [1, 2]) expect((await service.call('GET', path(damaged))).status).toBe(422);
   expect((await service.call('GET', path(bare))).body.detail).toBe('The slide has no image.');
   const image = await service.call('GET', path(bare).replace('thumbnail', 'image'));
   expect([image.status, image.body.detail]).toEqual([404, 'The slide has no image.']);
 });
+
+test.each(['image', 'thumbnail'])(
+  'the %s that a client has already is 304 without a body, also on record',
+  async (what) => {
+    const studyId = await createStudy(service);
+    await root.put(`${what}/a.svs`, { copyOf: `${wsi}/cmu_small_region.svs` });
+    await root.put(`${what}/b.png`, png(20));
+    await ingest(studyId, { prefix: `${what}/` });
+    const [slide, damaged] = await slidesOf(studyId);
+    const get = (ifNoneMatch: string, { slideId } = slide) =>
+      service.call('GET', `/studies/${studyId}/slides/${slideId}/${what}`, undefined, {
+        headers: { 'if-none-match': ifNoneMatch },
+      });
+    const first = await get('"another"');
+    expect(first.status).toBe(200);
+    const etag = first.headers.get('etag') as string;
+    for (const tags of [etag, `W/${etag}`, `"another", ${etag}`, '*']) {
+      const { status, headers, text } = await get(tags);
+      expect([status, headers.get('etag'), text], tags).toEqual([304, etag, '']);
+    }
+    const { body } = await service.call('GET', `/audit/events?resourceId=${slide.slideId}`);
+    expect(body.items.map(({ status }: Json) => status)).toEqual([200, 304, 304, 304, 304]);
+    // Of a picture that is damaged there is a file, and no preview that a client could have.
+    for (const _ of [1, 2]) expect((await get('*', damaged)).status).toBe(what === 'image' ? 304 : 422);
+  },
+);

@@ -101,6 +101,19 @@ describe('the API document', () => {
     }
   });
 
+  test('tells a client how to ask for a file only where it has not got it', () => {
+    const files = ['downloadExport', 'getSlideImage', 'getSlideThumbnail'];
+    const found = operations().filter(({ op }) => files.includes(op.operationId));
+    expect(found.length).toBe(files.length);
+    for (const { op } of found) {
+      expect(op.parameters, op.operationId).toContainEqual(
+        expect.objectContaining({ in: 'header', name: 'If-None-Match', required: false }),
+      );
+      for (const status of [200, 304]) expect(op.responses[status]?.headers, op.operationId).toHaveProperty('ETag');
+      expect(op.responses[304]).not.toHaveProperty('content');
+    }
+  });
+
   test('gives every record, body and page a name of its own', () => {
     const { schemas } = document.components;
     expect(Object.keys(schemas)).toEqual(

@@ -133,15 +133,22 @@ async function* exactly(source: Readable, bytes: number): AsyncGenerator<Buffer>
 }
 
 /** Whether the client has this version already (RFC 9110 §13.2.2); throws the 412 of an If-Match. */
-function isUnmodified({ headers }: FastifyRequest, etag: string, lastModified: Date): boolean {
+function isUnmodified(request: FastifyRequest, etag: string, lastModified: Date): boolean {
+  const { headers } = request;
   const ifMatch = headers['if-match'];
   if (ifMatch !== undefined && !namesTag(ifMatch, etag, false)) {
     throw new Problem('precondition-failed', 'The file is another one by now.');
   }
-  const ifNoneMatch = headers['if-none-match'];
-  if (ifNoneMatch !== undefined) return namesTag(ifNoneMatch, etag, true);
+  // If-Modified-Since counts only without it.
+  if (headers['if-none-match'] !== undefined) return hasVersion(request, etag);
   const since = Date.parse(headers['if-modified-since'] ?? '');
   return !Number.isNaN(since) && lastModified.getTime() <= since;
+}
+
+/** Whether the client’s If-None-Match names this version, so that 304 is the answer (RFC 9110 §13.1.2). */
+export function hasVersion({ headers }: Pick<FastifyRequest, 'headers'>, etag: string): boolean {
+  const ifNoneMatch = headers['if-none-match'];
+  return ifNoneMatch !== undefined && namesTag(ifNoneMatch, etag, true);
 }
 
 /** Whether a list of entity tags names this strong one; `weakly` also by a weak tag. */

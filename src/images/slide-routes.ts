@@ -1,6 +1,6 @@
 import { Type } from 'typebox';
 import type { Db } from '../db/database.ts';
-import { download } from '../http/download.ts';
+import { download, hasVersion } from '../http/download.ts';
 import { type Api, operation } from '../http/operation.ts';
 import { notFound, Problem } from '../lib/problem.ts';
 import type { ObjectStore } from '../objects/store.ts';
@@ -74,15 +74,23 @@ export function slideImageRoutes(api: Api, deps: { store: ObjectStore; downloadR
     path: '/studies/{studyId}/slides/{slideId}/thumbnail',
     operationId: 'getSlideThumbnail',
     summary: 'Reads a preview of the image of a slide, a JPEG of up to 512 pixels',
+    headers: { 'If-None-Match': { description: 'The ETag that the client has; 304 where it still is the preview’s.' } },
     responses: {
-      200: { description: 'The preview.', schema: Type.String({ description: 'Bytes.' }), mediaType: 'image/jpeg' },
+      200: {
+        description: 'The preview.',
+        schema: Type.String({ description: 'Bytes.' }),
+        mediaType: 'image/jpeg',
+        headers: ['ETag'],
+      },
+      304: { description: 'The client has it already.', schema: null, headers: ['ETag'] },
     },
     problems: [404, 422],
     disclose: async (db, { params, request }) => {
       const { image } = await imageOf(db, params.studyId, params.slideId);
       const etag = `"${image.sha256}-thumbnail"`;
       const headers = { ETag: etag, 'Cache-Control': 'private, no-cache' };
-      if (request.headers['if-none-match'] === etag) return { headers, send: (reply) => reply.code(304).send() };
+      // `*` names any preview, but only where there is one.
+      if (image.thumbnailKey !== null && hasVersion(request, etag)) return { status: 304, headers };
       const jpeg = await thumbnails.get(params.studyId, image);
       if (!jpeg) throw notFound('image');
       return {
