@@ -192,6 +192,14 @@ describe('a stream', () => {
     const path = `/image/jobs/${jobId}:streamProgress`;
     const malformed = await service.call('GET', path, undefined, { headers: { 'last-event-id': 'x' } });
     expect([malformed.status, malformed.body.errors[0].header]).toEqual([400, 'Last-Event-ID']);
+    // Whatever is wrong is told at once, and before the job is looked for.
+    const nowhere = path.replace(jobId, newId());
+    const both = await service.call('GET', `${nowhere}?after=1`, undefined, { headers: { 'last-event-id': 'x' } });
+    expect(both.status).toBe(400);
+    expect(both.body.errors).toEqual([
+      { parameter: 'after', detail: expect.any(String) },
+      { header: 'Last-Event-ID', detail: expect.any(String) },
+    ]);
     const { token: other } = await service.client('Study:Read');
     expect((await service.call('GET', path, undefined, { token: other })).status).toBe(403);
     expect((await service.call('HEAD', path)).status).toBe(200);

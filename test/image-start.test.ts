@@ -193,6 +193,8 @@ describe('the Idempotency-Key', () => {
     const answer = await (await asClient()).post(ingest, body(), { 'idempotency-key': key });
     expect(answer.status).toBe(400);
     expect(answer.body.errors[0].header).toBe('Idempotency-Key');
+    const more = await (await asClient()).post(ingest, body({ prefix: 1 }), { 'idempotency-key': key });
+    expect(more.body.errors).toMatchObject([{ pointer: '/prefix' }, { header: 'Idempotency-Key' }]);
   });
 });
 

@@ -1,3 +1,4 @@
+import type { IncomingHttpHeaders } from 'node:http';
 import type { FastifyInstance, FastifyReply, FastifyRequest } from 'fastify';
 import type pg from 'pg';
 import type { Static, TObject, TSchema } from 'typebox';
@@ -62,7 +63,7 @@ interface Description<Path extends string, Q extends TObject, B extends TSchema>
   /** PUT and DELETE of a record with a version. */
   ifMatch?: boolean;
   /** What its schemas cannot say: further faults that make a request malformed, told along with all others. */
-  check?: (request: { query: Record<string, unknown>; body: unknown }) => Fault[];
+  check?: (request: { headers: IncomingHttpHeaders; query: Record<string, unknown>; body: unknown }) => Fault[];
   /** Further request headers, for the API document. */
   headers?: Record<string, { description: string }>;
   /** Schema of each successful answer; null for one without a JSON body. */
@@ -170,7 +171,7 @@ function inspect(api: Api, op: AnyOperation, request: FastifyRequest): Call {
     if (request.body !== undefined) inspection.body(op.body, request.body);
     else if (!op.bodyOptional) inspection.malformed.push({ pointer: '', detail: 'a JSON body is required' });
   }
-  inspection.malformed.push(...(op.check?.({ query, body: request.body }) ?? []));
+  inspection.malformed.push(...(op.check?.({ headers: request.headers, query, body: request.body }) ?? []));
   if (inspection.malformed.length > 0) {
     throw rejected('bad-request', [...inspection.malformed, ...inspection.broken]);
   }

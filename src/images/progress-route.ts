@@ -1,6 +1,7 @@
+import type { IncomingHttpHeaders } from 'node:http';
 import { type Api, operation } from '../http/operation.ts';
 import { eventStream } from '../http/sse.ts';
-import { type Fault, notFound, rejected } from '../lib/problem.ts';
+import { type Fault, notFound } from '../lib/problem.ts';
 import { findJob } from './job-queries.ts';
 import type { JobFeeds } from './progress.ts';
 import { readMoment } from './progress-queries.ts';
@@ -16,13 +17,12 @@ const CHECK_MS = 5_000;
 
 const SCOPE = 'Image:Read';
 
-/** The event that the client saw last; null without one. */
-function lastEventId(header: string | string[] | undefined, malformed: Fault[]): number | null {
-  const value = String(header ?? '').trim();
-  if (value === '') return null;
-  if (/^\d{1,15}$/.test(value)) return Number(value);
-  malformed.push({ header: 'Last-Event-ID', detail: 'is not an id of an event of this stream' });
-  return null;
+/** The event that the client saw last, null without one; a fault where it cannot be one. */
+function lastEventId(headers: IncomingHttpHeaders): { last: number | null; fault: Fault | null } {
+  const value = String(headers['last-event-id'] ?? '').trim();
+  if (value === '') return { last: null, fault: null };
+  if (/^\d{1,15}$/.test(value)) return { last: Number(value), fault: null };
+  return { last: null, fault: { header: 'Last-Event-ID', detail: 'is not an id of an event of this stream' } };
 }
 
 /** `:streamProgress` (interface.md §4, decisions §5). */
@@ -40,15 +40,17 @@ export function progressRoute(api: Api, feeds: JobFeeds): void {
     scope: SCOPE,
     event: 'CLIENT_ACCESSED_STUDY',
     headers: { 'Last-Event-ID': { description: 'Id of the last event that was received: resumes after it.' } },
+    check: ({ headers }) => {
+      const { fault } = lastEventId(headers);
+      return fault ? [fault] : [];
+    },
     responses: {
       200: { description: 'Events until the job ends.', schema: ProgressEvents, mediaType: 'text/event-stream' },
       204: { description: 'Last-Event-ID is that of the job’s end: nothing more will come.', schema: null },
     },
     problems: [404],
     read: async (db, { params, request, caller }) => {
-      const malformed: Fault[] = [];
-      const last = lastEventId(request.headers['last-event-id'], malformed);
-      if (malformed.length > 0) throw rejected('bad-request', malformed);
+      const { last } = lastEventId(request.headers);
       const job = await findJob(db, params.jobId);
       const moment = job && (await readMoment(db, params.jobId, null, 0));
       if (!job || !moment) throw notFound('image job');

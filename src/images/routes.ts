@@ -6,6 +6,7 @@ import { pageBody, pageSchema } from '../http/page.ts';
 import { notFound } from '../lib/problem.ts';
 import type { ObjectStore } from '../objects/store.ts';
 import { idOf } from '../studies/schemas.ts';
+import { idempotencyKey } from './idempotency.ts';
 import { findJob, listJobFiles, listJobs } from './job-queries.ts';
 import type { JobFeeds } from './progress.ts';
 import { progressRoute } from './progress-route.ts';
@@ -88,6 +89,10 @@ function startRoute<B extends TObject>(
       'Idempotency-Key': {
         description: 'Up to 255 characters. The same key with the same body gives the job that was started with it.',
       },
+    },
+    check: ({ headers }) => {
+      const { fault } = idempotencyKey(headers['idempotency-key']);
+      return fault ? [fault] : [];
     },
     responses: {
       202: { ...acceptedResponse[202], headers: [...acceptedResponse[202].headers, 'Idempotency-Replayed'] },

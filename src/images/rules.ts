@@ -95,8 +95,7 @@ async function start(
 ): Promise<Started> {
   const { clientId } = caller;
   const { studyId, credentialId } = body;
-  const { key, fault } = idempotencyKey(request.headers['idempotency-key']);
-  if (fault) throw rejected('bad-request', [fault]);
+  const { key } = idempotencyKey(request.headers['idempotency-key']);
   await lockClient(tx, clientId);
   const hashes = key === null ? null : { keyHash: keyHash(key), bodyHash: bodyHash(body) };
   const before = hashes && (await findByKey(tx, clientId, job.type, hashes.keyHash));
