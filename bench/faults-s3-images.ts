@@ -1,3 +1,4 @@
+import { randomUUID } from 'node:crypto';
 import type { S3Client } from '@aws-sdk/client-s3';
 import type { Fault, S3Server } from '../test/peers/s3-server.ts';
 import { endedImageJob, eventually, expectBody, type ImageJob } from './faults-client.ts';
@@ -80,8 +81,6 @@ export function imageTrials(): ImageTrial[] {
 /** Of what the service says where it does not know what to say. */
 const VAGUE = /error of its own/;
 
-let outs = 0;
-
 /** Plays one trial on a lane that no other trial uses meanwhile. */
 export async function playImages(
   kit: Kit,
@@ -128,7 +127,7 @@ export async function playImages(
   }
 
   if (trial.does === 'transfer') {
-    const prefix = `out-${outs++}/`;
+    const prefix = `${randomUUID()}/`;
     place();
     const body = { studyId, credentialId: lane.archive, prefix, slideIds: [slide?.slideId] };
     let job = await run('transfer', body);
