@@ -1,3 +1,6 @@
+import { mkdtemp, rm, symlink } from 'node:fs/promises';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
 import { PassThrough } from 'node:stream';
 import { expect, test } from 'vitest';
 import { ConfigError } from '../config.ts';
@@ -38,7 +41,9 @@ const entries = [
   entry('things configured', command({ run: async (call) => ({ value: call.settings(), text: '' }) })),
 ];
 
-async function sds(...argv: string[]) {
+const sds = (...argv: string[]) => run(argv, entries);
+
+async function run(argv: string[], entries: Entry[]) {
   const stdout = new PassThrough();
   const stderr = new PassThrough();
   const code = await runCommandLine(argv, entries, {
@@ -134,5 +139,23 @@ test('every command of the table loads, and says what it and its options do', as
     expect(summary, name).toMatch(/^[A-Z].*\.$/);
     for (const [option, { help }] of Object.entries(options))
       expect(help, `${name} --${option}`).toMatch(/^[A-Z].*\.$/);
+  }
+});
+
+test('why a study cannot be imported is told once', async () => {
+  const dir = await mkdtemp(join(tmpdir(), 'sds-import-'));
+  try {
+    const missing = join(dir, 'missing');
+    expect(await run(['import', 'send', missing], realEntries)).toEqual({
+      code: 1,
+      out: '',
+      err: `${missing}: no such file or directory\n`,
+    });
+    const loop = join(dir, 'loop.zip');
+    await symlink(loop, loop);
+    const { err } = await run(['import', 'send', loop], realEntries);
+    expect(err.split('\n')).toEqual([expect.stringMatching(/loop\.zip: neither .* \(ELOOP/), '']);
+  } finally {
+    await rm(dir, { recursive: true });
   }
 });

@@ -129,6 +129,7 @@ function byDomain(where: string, names: string[]): Map<string, string> {
 function asSendError(file: string, error: unknown, fault: string): SendError {
   if (error instanceof SendError) return error;
   const { code, message } = error as NodeJS.ErrnoException;
-  if (code === 'ENOENT') return new SendError(file, null, 'no such file or directory', { cause: error });
-  return new SendError(file, null, `${fault} (${code ?? message})`, { cause: error });
+  // All there is to say of it: the system's own words, as a cause, would say it again.
+  if (code === 'ENOENT') return new SendError(file, null, 'no such file or directory');
+  return new SendError(file, null, `${fault} (${message})`, { cause: error });
 }
