@@ -30,6 +30,7 @@ describe('starting a job', () => {
     });
     const read = await service.call('GET', `/image/jobs/${started.body.jobId}`);
     expect(read.body).toEqual(started.body);
+    expect(read.text).toBe(JSON.stringify(read.body));
     expect(await eventsOf(started.body.jobId)).toMatchObject([
       {
         event: 'IMAGE_JOB_CREATED',

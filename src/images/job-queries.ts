@@ -8,12 +8,12 @@ import { activeStatuses, type FileCounts, type JobStatus, type JobType, transiti
 /** A list of statuses in SQL. */
 export const listed = (statuses: readonly string[]) => statuses.map((status) => `'${status}'`).join(', ');
 
-/** Members of the job record (decisions §5), as SQL over the alias `r`. */
+/** Members of the job record (decisions §5), as SQL over the alias `r`. Rows become JSON without spaces, as all else. */
 export const jobMembers = `r.job_id as "jobId", r.type, r.status, r.study_id as "studyId",
   r.credential_id as "credentialId", r.client_id as "clientId", r.attempt,
-  json_build_object('total', r.files_total, 'completed', r.files_completed, 'skipped', r.files_skipped,
-    'failed', r.files_failed, 'cancelled', r.files_cancelled) as files,
-  json_build_object('total', r.bytes_total, 'transferred', r.bytes_transferred) as bytes,
+  (select row_to_json(f) from (select r.files_total as total, r.files_completed as completed,
+    r.files_skipped as skipped, r.files_failed as failed, r.files_cancelled as cancelled) f) as files,
+  (select row_to_json(b) from (select r.bytes_total as total, r.bytes_transferred as transferred) b) as bytes,
   r.error_message as "errorMessage", ${isoDate('r.cancel_requested_date')} as "cancelRequestedDate",
   ${isoDate('r.created_date')} as "createdDate", ${isoDate('r.started_date')} as "startedDate",
   ${isoDate('r.completed_date')} as "completedDate"`;
