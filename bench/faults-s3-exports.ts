@@ -111,7 +111,7 @@ export async function playExport(
     return endedExport(ask, study.studyId, started.exportId, 180);
   };
   const check = async (job: ExportJob) => {
-    if (job.errorMessage) complaints.push(job.errorMessage);
+    if (job.errorMessage) return void complaints.push(job.errorMessage);
     const file = await ask('GET', `${path}/${job.exportId}:download`);
     complaints.push(...(await faultsOfExport(study, job, file)));
   };
@@ -146,9 +146,9 @@ export async function playExport(
   }
   await remove(job.exportId);
   if (trial.meets === 'deletion') {
-    await eventually(async () => placed.some(({ hits }) => hits > 0), 30);
+    // The purge looks again every 30 s, one file after the other, and waits as long for a store that is silent.
+    await eventually(async () => placed.some(({ hits }) => hits > 0), 120);
     if (trial.lasting) lift();
-    // The purge looks again every 30 s, and waits as long for a store that is silent.
     const gone = async () => ![...kit.store.objects('store').keys()].some(key);
     if (!(await eventually(gone, 120)))
       complaints.push(`the file of the deleted export ${job.exportId} is still there`);

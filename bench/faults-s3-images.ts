@@ -163,9 +163,9 @@ export async function playImages(
   if (trial.does === 'deletion') {
     place();
     await ask('DELETE', `/studies/${studyId}`);
-    await eventually(async () => placed.some(({ hits }) => hits > 0), 30);
+    // As with exports: the purge takes its time.
+    await eventually(async () => placed.some(({ hits }) => hits > 0), 120);
     if (trial.lasting) lift();
-    // As with exports: the purge looks again every 30 s.
     const gone = async () => ![...store.objects('store').keys()].some(ofStudy);
     if (!(await eventually(gone, 120))) complaints.push(`images of the deleted study ${studyId} are still there`);
   }
