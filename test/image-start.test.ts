@@ -1,6 +1,6 @@
-import { describe, expect, test } from 'vitest';
+import { beforeAll, describe, expect, test } from 'vitest';
 import { newId } from '../src/lib/id.ts';
-import { createStudy } from './image-jobs.ts';
+import { createStudy, s3Keys } from './image-jobs.ts';
 import type { Json } from './service.ts';
 import { ingest, useWaitingJobs } from './waiting-jobs.ts';
 
@@ -121,6 +121,57 @@ describe('starting a job', () => {
     ]);
     const twice = await client.post('/image/jobs:transfer', { ...given, slideIds: [slide.slideId, slide.slideId] });
     expect(twice.status).toBe(400);
+  });
+
+  describe('tells at once where no key can be made of it', () => {
+    const long = 'x'.repeat(255);
+    let cloud = '';
+    beforeAll(async () => {
+      const settings = { region: 'us-east-1', bucket: 'slides', accessKeyId: s3Keys.accessKeyId };
+      const { secretAccessKey } = s3Keys;
+      const credential = { name: 's3', provider: 'S3', settings, secret: { secretAccessKey } };
+      cloud = (await service.call('POST', '/cloud/credentials', credential)).body.credentialId;
+    });
+    const faultsOf = async (action: string, members: Json): Promise<string[]> => {
+      const { status, body: answer } = await (await asClient()).post(`/image/jobs:${action}`, body(members));
+      expect(status).toBe(action === 'ingest' && !answer.errors ? 202 : 422);
+      // Nothing has an image here, of which every transfer tells.
+      const pointers = (answer.errors ?? []).map(({ pointer }: Json) => pointer);
+      return pointers.filter((pointer: string) => pointer !== '/studyId');
+    };
+
+    test.each(['../', 'a/../b', '/a', 'a//', './', '.incoming/', `${long}x`, `a/${long}x/`])(
+      'a prefix %j of a directory tree',
+      async (prefix) => {
+        for (const action of ['ingest', 'transfer']) {
+          expect(await faultsOf(action, { prefix }), action).toEqual(['/prefix']);
+          expect(await faultsOf(action, { prefix, credentialId: cloud }), action).toEqual([]);
+        }
+      },
+    );
+
+    test.each(['', 'a', 'a/', '..', '.incoming', long, `${long}/${long}/`])(
+      'but not a prefix %j, which a key may begin with',
+      async (prefix) => {
+        for (const action of ['ingest', 'transfer']) expect(await faultsOf(action, { prefix }), action).toEqual([]);
+      },
+    );
+
+    test('a prefix that leaves no room for a FILE NAME, of any provider', async () => {
+      for (const credentialId of [given.credentialId, cloud]) {
+        const prefix = `${'x'.repeat(127)}/`.repeat(8);
+        expect(await faultsOf('transfer', { prefix, credentialId })).toEqual(['/prefix']);
+        expect(await faultsOf('transfer', { prefix: prefix.slice(1), credentialId })).toEqual([]);
+        // The whole key of an object is a prefix as well.
+        expect(await faultsOf('ingest', { prefix: `${prefix.slice(1)}x`, credentialId })).toEqual([]);
+      }
+    });
+
+    test('the key of a file', async () => {
+      const files = ['../a.svs', 'b.svs', '/c.svs'].map((key) => ({ key }));
+      expect(await faultsOf('ingest', { prefix: undefined, files })).toEqual(['/files/0/key', '/files/2/key']);
+      expect(await faultsOf('ingest', { prefix: undefined, files, credentialId: cloud })).toEqual([]);
+    });
   });
 
   test('needs Image:Write, and reading jobs Image:Read', async () => {

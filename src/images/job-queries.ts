@@ -1,3 +1,4 @@
+import type { Provider } from '../credentials/schemas.ts';
 import type { Db, Tx } from '../db/database.ts';
 import { type Page, type PageRequest, pageOf, pageSql } from '../db/paging.ts';
 import { prepared } from '../db/statement.ts';
@@ -122,10 +123,11 @@ export async function holdStudy(tx: Tx, studyId: string): Promise<boolean> {
   return (await tx.query(prepared(text, [studyId]))).rowCount === 1;
 }
 
-/** The same for a credential. */
-export async function holdCredential(tx: Tx, credentialId: string): Promise<boolean> {
-  const text = 'select from credentials where credential_id = $1 for share';
-  return (await tx.query(prepared(text, [credentialId]))).rowCount === 1;
+/** The same for a credential: its provider, null where it is not there. */
+export async function holdCredential(tx: Tx, credentialId: string): Promise<Provider | null> {
+  const text = 'select provider from credentials where credential_id = $1 for share';
+  const { rows } = await tx.query<{ provider: Provider }>(prepared(text, [credentialId]));
+  return rows[0]?.provider ?? null;
 }
 
 export interface NewJob {

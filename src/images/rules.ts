@@ -1,7 +1,10 @@
+import type { Provider } from '../credentials/schemas.ts';
 import type { Tx } from '../db/database.ts';
 import type { Call } from '../http/operation.ts';
 import { pointerTo } from '../lib/pointer.ts';
 import { conflict, type Fault, notFound, Problem, rejected } from '../lib/problem.ts';
+import { checkFileKey } from '../objects/file-keys.ts';
+import { checkKey, maxKeyBytes } from '../objects/store.ts';
 import { findReferences } from '../studies/queries.ts';
 import { cancelledReason, endEarly, type RecordEvent } from './end.ts';
 import { bodyHash, idempotencyKey, keyHash } from './idempotency.ts';
@@ -22,9 +25,6 @@ import {
   retryJob,
 } from './job-queries.ts';
 import { type JobStatus, transitions } from './states.ts';
-
-/** Longest key in UTF-8 bytes: that of every provider. */
-const MAX_KEY_BYTES = 1024;
 
 /** 10 s: a job of a few slides is done by then. */
 const RETRY_AFTER_S = '10';
@@ -64,8 +64,8 @@ export async function startIngest(tx: Tx, call: StartCall<IngestBody>, limit: nu
     ];
     throw rejected('bad-request', prefix === undefined ? both.slice(0, 1) : both);
   }
-  return start(tx, call, { type: 'INGEST', prefix: prefix ?? null, overwrite }, limit, async (faults) =>
-    files ? filesOf(tx, call.body.studyId, files, faults) : null,
+  return start(tx, call, { type: 'INGEST', prefix: prefix ?? null, overwrite }, limit, async (faults, provider) =>
+    files ? filesOf(tx, call.body.studyId, files, provider, faults) : null,
   );
 }
 
@@ -91,7 +91,7 @@ async function start(
   { body, caller, faults, request }: StartCall<{ studyId: string; credentialId: string }>,
   job: Pick<NewJob, 'type' | 'prefix' | 'overwrite'>,
   limit: number,
-  files: (faults: Fault[]) => Promise<NewFile[] | null>,
+  files: (faults: Fault[], provider: Provider | null) => Promise<NewFile[] | null>,
 ): Promise<Started> {
   const { clientId } = caller;
   const { studyId, credentialId } = body;
@@ -106,13 +106,29 @@ async function start(
   if (before) return { jobId: before.jobId, studyId, replayed: true };
   const isStudy = await holdStudy(tx, studyId);
   if (!isStudy) faults.push({ pointer: '/studyId', detail: 'is no study' });
-  if (!(await holdCredential(tx, credentialId))) faults.push({ pointer: '/credentialId', detail: 'is no credential' });
-  const named = isStudy ? await files(faults) : null;
+  const provider = await holdCredential(tx, credentialId);
+  if (!provider) faults.push({ pointer: '/credentialId', detail: 'is no credential' });
+  else if (job.prefix !== null && !endings[job.type].some((ending) => isKey(provider, job.prefix + ending)))
+    faults.push({ pointer: '/prefix', detail: `begins no key of the provider ${provider}` });
+  const named = isStudy ? await files(faults, provider) : null;
   if (faults.length > 0) throw rejected('validation-failed', faults);
   await checkLimit(tx, clientId, limit);
   const jobId = await insertJob(tx, { ...job, studyId, credentialId, clientId, requestId: request.id, key: hashes });
   if (named) await addFiles(tx, jobId, named, true);
   return { jobId, studyId, replayed: false };
+}
+
+/** What may follow a prefix in a key: of a listing nothing, too. A FILE NAME may begin with a slash. */
+const endings = { INGEST: ['', 'x', '/x'], TRANSFER: ['x', '/x'] };
+
+/** Whether an object of the provider can have the key. */
+function isKey(provider: Provider, key: string): boolean {
+  try {
+    (provider === 'FILE' ? checkFileKey : checkKey)(key);
+    return true;
+  } catch {
+    return false;
+  }
 }
 
 async function checkLimit(tx: Tx, clientId: string, limit: number): Promise<void> {
@@ -126,6 +142,7 @@ async function filesOf(
   tx: Tx,
   studyId: string,
   files: NonNullable<IngestBody['files']>,
+  provider: Provider | null,
   faults: Fault[],
 ): Promise<NewFile[]> {
   const ids = (member: 'subjectId' | 'organId') => [...new Set(files.flatMap((file) => file[member] ?? []))];
@@ -140,8 +157,9 @@ async function filesOf(
     const fault = (member: string, detail: string) =>
       faults.push({ pointer: pointerTo(`/files/${index}`, member), detail });
     const name = fileName ?? key.slice(key.lastIndexOf('/') + 1);
-    if (Buffer.byteLength(key) > MAX_KEY_BYTES) fault('key', `must have at most ${MAX_KEY_BYTES} bytes`);
+    if (Buffer.byteLength(key) > maxKeyBytes) fault('key', `must have at most ${maxKeyBytes} bytes`);
     else if (key.endsWith('/')) fault('key', 'names a folder');
+    else if (provider && !isKey(provider, key)) fault('key', `is no key of the provider ${provider}`);
     if (names.has(name)) fault(fileName === undefined ? 'key' : 'fileName', 'has the FILE NAME of another file here');
     names.add(name);
     if (subjectId && !known.has(`subjects/${subjectId}`)) fault('subjectId', 'is no subject of this study');
@@ -207,7 +225,7 @@ async function lockJobOf(tx: Tx, jobId: string) {
   if (!seen) throw notFound('image job');
   await lockClient(tx, seen.clientId);
   const hasStudy = await holdStudy(tx, seen.studyId);
-  const hasCredential = await holdCredential(tx, seen.credentialId);
+  const hasCredential = (await holdCredential(tx, seen.credentialId)) !== null;
   const job = await lockJob(tx, jobId);
   if (!job) throw notFound('image job');
   return { ...job, hasStudy, hasCredential };
