@@ -162,6 +162,23 @@ describe('an ingest from S3', () => {
     expect(await ended(service, body.jobId)).toMatchObject({ status: 'COMPLETED', files: { completed: 3 } });
   });
 
+  test('tells of bytes as they arrive, long before the object or a part of it is whole', async () => {
+    await put('slow/1.png', png(30, 4 * MiB));
+    const studyId = await createStudy(service);
+    const slow = s3.faults.add({
+      on: 'get',
+      does: 'hang',
+      key: (key) => key === 'slow/1.png',
+      afterBytes: MiB,
+      times: 99,
+    });
+    const { body } = await service.call('POST', '/image/jobs:ingest', { studyId, credentialId, prefix: 'slow/' });
+    await eventually(async () => ((await only(body.jobId))?.bytesTransferred ?? 0) > 0);
+    expect((await only(body.jobId)).bytesTransferred).toBeLessThan(4 * MiB);
+    slow.remove();
+    expect(await ended(service, body.jobId)).toMatchObject({ status: 'COMPLETED', bytes: { transferred: 4 * MiB } });
+  });
+
   test('ends when its study is deleted', async () => {
     await put('gone/1.png', png(20));
     const studyId = await createStudy(service);

@@ -1,5 +1,4 @@
 import { createHash } from 'node:crypto';
-import { Readable } from 'node:stream';
 import { ObjectError, type ObjectStore } from '../objects/store.ts';
 import { type Reading, readObject } from './read-object.ts';
 
@@ -10,10 +9,12 @@ export interface EtagTrust {
 }
 
 /** An object to be read whole, and how its content is checked. */
-export interface Source extends Reading {
+export interface Source extends Omit<Reading, 'onReceived'> {
   /** What it must be, where that is known. */
   sha256?: string;
   etags: EtagTrust;
+  /** Told how much has arrived; begins at 0 with every try. */
+  onArrived?: (bytes: number) => void;
 }
 
 /** SHA-256 of an object, hexadecimal. */
@@ -33,14 +34,14 @@ export async function hashObject(source: Source): Promise<string> {
 export function copyObject(
   source: Source,
   target: { store: Pick<ObjectStore, 'write'>; key: string },
-  onProgress: (bytes: number) => void,
+  onProgress?: (bytes: number) => void,
 ): Promise<string> {
   const { info, signal, tries } = source;
   const { sizeBytes } = info;
   return tries.run(async () => {
     const result = { sha256: '' };
-    const body = Readable.from(verified(source, result), { objectMode: false });
-    const written = await target.store.write(target.key, body, { sizeBytes, signal, onProgress });
+    const options = { sizeBytes, signal, ...(onProgress && { onProgress }) };
+    const written = await target.store.write(target.key, verified(source, result), options);
     if (written.sizeBytes !== sizeBytes || result.sha256 === '') {
       throw new ObjectError('transient', `${JSON.stringify(target.key)} was not written whole.`);
     }
@@ -48,15 +49,26 @@ export function copyObject(
   });
 }
 
+/** 128 KiB: what the second hash reads is still near the processor. */
+const HASH_BYTES = 128 * 1024;
+
 /** The bytes of an object, which end well only when they are the right ones; then `result` has their SHA-256. */
 async function* verified(source: Source, result: { sha256: string }): AsyncGenerator<Buffer> {
   const { info, etags } = source;
   const sha256 = createHash('sha256');
   // The store checks what it sends in one piece, but not what is put together here of parts.
   const md5 = source.sha256 === undefined && etags.isMd5 && /^[0-9a-f]{32}$/.test(info.etag) ? createHash('md5') : null;
-  for await (const chunk of readObject(source)) {
-    sha256.update(chunk);
-    md5?.update(chunk);
+  let arrived = 0;
+  const onReceived = (more: number) => {
+    arrived += more;
+    source.onArrived?.(arrived);
+  };
+  for await (const chunk of readObject({ ...source, onReceived })) {
+    for (let at = 0; at < chunk.length; at += HASH_BYTES) {
+      const piece = chunk.subarray(at, at + HASH_BYTES);
+      sha256.update(piece);
+      md5?.update(piece);
+    }
     yield chunk;
   }
   const digest = sha256.digest('hex');

@@ -42,12 +42,12 @@ const otherContent = 'The slide has an image with other content; an ingest with 
 
 /** Copies one object into the service's store and gives the slide of its FILE NAME the image (decisions §5). */
 export async function ingestFile(context: FileContext): Promise<FileEnd | null> {
-  const { job, pool, store, cloud, file, tries, signal, meter, etags, budget } = context;
+  const { job, pool, store, cloud, file, tries, signal, meter, etags, memory } = context;
   const done = isSmall(file) && (await ingestSmall(context, file));
   if (done) return null;
   const info = await tries.run(() => cloud.head(file.key, { signal }));
   const { sizeBytes } = info;
-  const source = { store: cloud, info, tries, signal, etags, budget };
+  const source = { store: cloud, info, tries, signal, etags, memory };
 
   await context.begin(sizeBytes);
   const there = await findNamedSlide(pool, job.studyId, file.name);
@@ -63,7 +63,8 @@ export async function ingestFile(context: FileContext): Promise<FileEnd | null> 
   const objectKey = keyOf(job, imageId);
   if (!(await recordKey(pool, job, file.fileId, objectKey))) throw new Interruption('lost');
   try {
-    const sha256 = await copyObject(source, { store, key: objectKey }, (bytes) => meter.at(file.fileId, bytes));
+    const onArrived = (bytes: number) => meter.at(file.fileId, bytes);
+    const sha256 = await copyObject({ ...source, onArrived }, { store, key: objectKey });
     context.copied();
     await end(context, { imageId, objectKey, sizeBytes, sha256, ...format });
   } catch (error) {
@@ -103,13 +104,18 @@ async function ingestSmall(
     begun = context.begin(sizeBytes).catch(() => {}); // Whoever ends the file meets the fault as well.
   }, LONG_MS);
   try {
-    const bytes = await readPart({ store: cloud, info, tries, signal }, 0, sizeBytes);
+    let arrived = 0;
+    const onReceived = (more: number) => {
+      arrived += more;
+      meter.at(file.fileId, arrived);
+    };
+    const bytes = await readPart({ store: cloud, info, tries, signal, onReceived }, 0, Buffer.allocUnsafe(sizeBytes));
     // What is left is to wait for the disk; nothing of the cloud is under way any more.
     context.copied();
     const read = async () => Readable.from([bytes], { objectMode: false });
     const source: Source = { store: { read }, info, tries, signal, etags };
     const format = await readImageFormat(bufferSource(bytes, name));
-    const sha256 = await copyObject(source, { store, key: objectKey }, (at) => meter.at(file.fileId, at));
+    const sha256 = await copyObject(source, { store, key: objectKey });
     clearTimeout(long);
     await begun;
     await end(context, { imageId, objectKey, sizeBytes, sha256, ...format });

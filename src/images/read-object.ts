@@ -20,19 +20,28 @@ export function partBudget(): PartBudget {
   return { left: MOST_AHEAD - LEAST_AHEAD };
 }
 
+/** Where parts are held: memory taken anew for each would cost more than reading it. */
+export interface PartMemory {
+  budget: PartBudget;
+  /** Of parts that are done with. */
+  free: Buffer[];
+}
+
 /** What is read, and how often it may be tried. */
 export interface Reading {
   store: Pick<ObjectStore, 'read'>;
   info: ObjectInfo;
   tries: Tries;
   signal: AbortSignal;
-  /** Absent: every object has its least. */
-  budget?: PartBudget;
+  /** Absent: every object has its least, and memory of its own. */
+  memory?: PartMemory;
+  /** Told of bytes that have arrived; of fewer than none, where they turned out to be damaged. */
+  onReceived?: (bytes: number) => void;
 }
 
 /**
  * The bytes of one version of an object in order, fetched in parts side by side. A connection that breaks is taken up
- * again at the byte where it broke.
+ * again at the byte where it broke. A part is the caller's until the next one is asked for.
  */
 export async function* readObject(reading: Reading): AsyncGenerator<Buffer> {
   const { sizeBytes } = reading.info;
@@ -42,7 +51,7 @@ export async function* readObject(reading: Reading): AsyncGenerator<Buffer> {
   const forward = () => stop.abort(reading.signal.reason);
   if (reading.signal.aborted) forward();
   reading.signal.addEventListener('abort', forward, { once: true });
-  const budget = reading.budget ?? { left: 0 };
+  const { budget, free } = reading.memory ?? { budget: { left: 0 }, free: [] };
   const ahead: Promise<Buffer>[] = [];
   let extra = 0;
   try {
@@ -52,13 +61,17 @@ export async function* readObject(reading: Reading): AsyncGenerator<Buffer> {
           budget.left--;
           extra++;
         }
-        const part = readPart({ ...reading, signal: stop.signal }, start, Math.min(PART_BYTES, sizeBytes - start));
+        const whole = free.pop() ?? Buffer.allocUnsafeSlow(Math.min(PART_BYTES, sizeBytes));
+        const bytes = whole.subarray(0, sizeBytes - start);
         // It is awaited later, or not at all when one before it fails.
+        const part = readPart({ ...reading, signal: stop.signal }, start, bytes);
         part.catch(() => {});
         ahead.push(part);
         start += PART_BYTES;
       }
-      yield (await ahead.shift()) as Buffer;
+      const part = (await ahead.shift()) as Buffer;
+      yield part;
+      if (part.buffer.byteLength === PART_BYTES) free.push(Buffer.from(part.buffer));
       if (extra > 0) {
         budget.left++;
         extra--;
@@ -71,13 +84,13 @@ export async function* readObject(reading: Reading): AsyncGenerator<Buffer> {
   }
 }
 
-/** `length` bytes of an object from `start`. */
+/** Fills `bytes` with those of an object from `start`. */
 export async function readPart(
-  { store, info, tries, signal }: Reading,
+  { store, info, tries, signal, onReceived }: Reading,
   start: number,
-  length: number,
+  bytes: Buffer,
 ): Promise<Buffer> {
-  const bytes = Buffer.allocUnsafeSlow(length);
+  const { length } = bytes;
   let got = 0;
   await tries.run(async () => {
     // A read of the whole is checked by the store against the checksum that it keeps, where it keeps one.
@@ -88,10 +101,14 @@ export async function readPart(
         if (got + chunk.length > length) throw new ObjectError('changed', `${JSON.stringify(info.key)} has changed.`);
         bytes.set(chunk, got);
         got += chunk.length;
+        onReceived?.(chunk.length);
       }
     } catch (error) {
       // All bytes came, and yet it failed: they were damaged on their way.
-      if (got >= length) got = 0;
+      if (got >= length) {
+        onReceived?.(-got);
+        got = 0;
+      }
       throw error;
     }
     if (got < length) throw new ObjectError('transient', `${JSON.stringify(info.key)} arrived incomplete.`);
@@ -104,6 +121,7 @@ export function byteSource(reading: Reading, name: string): ByteSource {
   return {
     sizeBytes: reading.info.sizeBytes,
     name,
-    read: (start, length) => readPart(reading, start, Math.min(length, reading.info.sizeBytes - start)),
+    read: (start, length) =>
+      readPart(reading, start, Buffer.allocUnsafe(Math.min(length, reading.info.sizeBytes - start))),
   };
 }

@@ -8,7 +8,7 @@ import type { EtagTrust } from './copy.ts';
 import { beginFile, type ClaimedJob, countTry, endFile, type FileEnd, type OpenFile } from './file-queries.ts';
 import { UnreadableImage } from './format/byte-source.ts';
 import type { Meter } from './meter.ts';
-import type { PartBudget } from './read-object.ts';
+import type { PartMemory } from './read-object.ts';
 import { FileFault, Tries } from './tries.ts';
 
 /** What the files of one running job share. */
@@ -20,7 +20,7 @@ export interface JobContext {
   /** The one of the job's credential. */
   cloud: ObjectStore;
   meter: Meter;
-  budget: PartBudget;
+  memory: PartMemory;
   /** Bounds the files that are copied at the same time; their ends may be recorded while others are copied. */
   slots: Slots;
   /** Ends a file together with others whose slides are new; false where it has to be ended by itself. */

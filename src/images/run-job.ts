@@ -119,7 +119,7 @@ async function doFiles(deps: RunDeps, job: ClaimedJob, signal: AbortSignal, held
       cloud,
       meter,
       held,
-      budget,
+      memory: { budget, free: [] },
       slots,
       commitNew,
       etags: { isMd5: true },

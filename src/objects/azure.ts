@@ -16,6 +16,7 @@ import { type CloudAccess, guardedAgents } from './egress.ts';
 import { defaultIdleTimeoutMs, readWithIdleTimeout, withIdleTimeout } from './idle.ts';
 import { parts, slices } from './parts.ts';
 import {
+  type Body,
   checkKey,
   type ListOptions,
   ObjectError,
@@ -24,7 +25,7 @@ import {
   type ReadOptions,
   type WriteOptions,
 } from './store.ts';
-import { endOnAbort } from './stream.ts';
+import { takeBody } from './stream.ts';
 
 /** Where the container is, and who asks: members of an AZURE_BLOB credential (decisions §5). */
 export interface AzureSettings {
@@ -126,11 +127,11 @@ class AzureStore implements ObjectStore {
     }
   }
 
-  async write(key: string, body: Readable, options: WriteOptions = {}): Promise<ObjectInfo> {
+  async write(key: string, body: Body, options: WriteOptions = {}): Promise<ObjectInfo> {
     const { sizeBytes, signal, onProgress, contentType } = options;
+    const endBody = takeBody(body, signal);
     try {
       checkName(key);
-      endOnAbort(body, signal);
       const blob = this.#blob(key);
       const md5 = createHash('md5');
       // Ids of one length, or the service refuses them; and unlike those of any other writer of this key.
@@ -165,7 +166,7 @@ class AzureStore implements ObjectStore {
       onProgress?.(size);
       return objectInfo(key, size, etag, lastModified);
     } finally {
-      body.destroy();
+      endBody();
     }
   }
 

@@ -2,6 +2,7 @@ import type { Readable } from 'node:stream';
 import { openFileStore } from './file.ts';
 import { defaultIdleTimeoutMs, readWithIdleTimeout, withIdleTimeout } from './idle.ts';
 import {
+  type Body,
   type ListOptions,
   ObjectError,
   type ObjectInfo,
@@ -9,6 +10,7 @@ import {
   type ReadOptions,
   type WriteOptions,
 } from './store.ts';
+import { takeBody } from './stream.ts';
 
 /** A directory tree that the administrator opened: one item of `SDS_FILE_ROOTS` (decisions §5). */
 export interface OpenedRoot {
@@ -88,8 +90,9 @@ class FileRoot implements ObjectStore {
     return readWithIdleTimeout(body, expected);
   }
 
-  async write(key: string, body: Readable, options: WriteOptions = {}): Promise<ObjectInfo> {
+  async write(key: string, body: Body, options: WriteOptions = {}): Promise<ObjectInfo> {
     const { signal, onProgress } = options;
+    const endBody = takeBody(body);
     try {
       return await this.#timed(key, signal, (stop, progress) =>
         this.#store.write(key, body, {
@@ -102,7 +105,7 @@ class FileRoot implements ObjectStore {
         }),
       );
     } finally {
-      body.destroy();
+      endBody();
     }
   }
 

@@ -19,6 +19,7 @@ import { listFiles } from './file-list.ts';
 import { readHandle } from './file-read.ts';
 import { incomingName } from './file-sweep.ts';
 import {
+  type Body,
   checkKey,
   type ListOptions,
   ObjectError,
@@ -27,7 +28,7 @@ import {
   type ReadOptions,
   type WriteOptions,
 } from './store.ts';
-import { toBytes } from './stream.ts';
+import { takeBody, toBytes } from './stream.ts';
 
 export interface FileStoreOptions {
   /** Refuse every write and delete with `denied`. */
@@ -109,10 +110,9 @@ class FileStore implements ObjectStore {
     }
   }
 
-  async write(key: string, body: Readable, options: WriteOptions = {}): Promise<ObjectInfo> {
+  async write(key: string, body: Body, options: WriteOptions = {}): Promise<ObjectInfo> {
     const { signal } = options;
-    // A body may break before the pipeline below listens; it will find the error then.
-    body.on('error', () => {});
+    const endBody = takeBody(body);
     let temporary: { path: string; handle: FileHandle } | undefined;
     try {
       signal?.throwIfAborted();
@@ -133,7 +133,7 @@ class FileStore implements ObjectStore {
       options.onProgress?.(info.sizeBytes);
       return info;
     } catch (error) {
-      body.destroy();
+      endBody();
       await temporary?.handle.close();
       if (temporary) await unlink(temporary.path).catch(() => {});
       throw signal?.aborted ? signal.reason : error;
@@ -246,13 +246,18 @@ async function fill(
   let bytes = 0;
   for await (const piece of source) {
     const chunk = toBytes(piece);
-    await guard(key, () => handle.writeFile(chunk));
+    await guard(key, () => writeAll(handle, chunk));
     bytes += chunk.length;
     if (options.sizeBytes !== undefined && bytes > options.sizeBytes) break;
     options.onProgress?.(bytes);
   }
   if (options.sizeBytes !== undefined && bytes !== options.sizeBytes)
     throw new ObjectError('failed', `${JSON.stringify(key)} was not written: its size is not the announced one.`);
+}
+
+/** A write may take less than it was given. */
+async function writeAll(handle: FileHandle, chunk: Uint8Array): Promise<void> {
+  for (let at = 0; at < chunk.length; ) at += (await handle.write(chunk, at)).bytesWritten;
 }
 
 async function guard<T>(key: string, work: () => Promise<T>): Promise<T> {

@@ -9,6 +9,7 @@ import { parseJson, type ServiceAccount, tokenSource } from './gcs-token.ts';
 import { defaultIdleTimeoutMs, IdleTimeout, readWithIdleTimeout, withIdleTimeout } from './idle.ts';
 import { type Part, parts, slices } from './parts.ts';
 import {
+  type Body,
   checkKey,
   type ListOptions,
   ObjectError,
@@ -17,7 +18,7 @@ import {
   type ReadOptions,
   type WriteOptions,
 } from './store.ts';
-import { endOnAbort } from './stream.ts';
+import { takeBody } from './stream.ts';
 
 /** Where the bucket is, and who asks: members of a GCS credential (decisions §5). */
 export interface GcsSettings extends ServiceAccount {
@@ -122,12 +123,12 @@ class GcsStore implements ObjectStore {
     }
   }
 
-  async write(key: string, body: Readable, options: WriteOptions = {}): Promise<ObjectInfo> {
+  async write(key: string, body: Body, options: WriteOptions = {}): Promise<ObjectInfo> {
     const { sizeBytes, signal, onProgress } = options;
+    const endBody = takeBody(body, signal);
     let session: URL | undefined;
     try {
       checkName(key);
-      endOnAbort(body, signal);
       const md5 = createHash('md5');
       let written: ObjectResource | undefined;
       for await (const part of parts(body, { key, partBytes, sizeBytes })) {
@@ -149,7 +150,7 @@ class GcsStore implements ObjectStore {
       if (session) await this.#cancelUpload(key, session);
       throw error;
     } finally {
-      body.destroy();
+      endBody();
     }
   }
 

@@ -1,5 +1,4 @@
 import { createHash } from 'node:crypto';
-import type { Readable } from 'node:stream';
 import { pipeline } from 'node:stream/promises';
 import {
   AbortMultipartUploadCommand,
@@ -10,9 +9,9 @@ import {
   type S3Client,
   UploadPartCommand,
 } from '@aws-sdk/client-s3';
+import { parts } from './parts.ts';
 import { codeOf, s3Error } from './s3-errors.ts';
-import { ObjectError, type WriteOptions } from './store.ts';
-import { toBytes } from './stream.ts';
+import { type Body, ObjectError, type WriteOptions } from './store.ts';
 
 /** 5 MiB: the smallest that S3 takes; larger ones cost memory and win nothing. */
 const leastPartBytes = 5 * 1024 * 1024;
@@ -34,18 +33,17 @@ interface Target {
 interface UploadedPart {
   PartNumber: number;
   ETag: string;
-  md5: Buffer;
 }
 
 /**
- * Streams a body to S3: in one request when it fits a part, else in parts, several at once. Each piece goes with its MD5,
- * which the signature covers, so that the store refuses what was damaged. A failure or abort leaves no parts behind.
+ * Streams a body to S3: in one request when it fits a part, else in parts, several at once. The signature of a piece
+ * covers its SHA-256, so that the store refuses what was damaged. A failure or abort leaves no parts behind.
  */
 export async function uploadObject(
   client: S3Client,
   target: Target,
   what: string,
-  body: Readable,
+  body: Body,
   options: WriteOptions,
 ): Promise<{ etag: string; sizeBytes: number }> {
   const stop = new AbortController();
@@ -77,7 +75,8 @@ class Upload {
   readonly #free: Buffer[] = [];
   readonly #underWay = new Set<Promise<void>>();
   readonly #parts: UploadedPart[] = [];
-  #first: Buffer | null = null;
+  /** The body, where it fits one part. */
+  #whole: Buffer | null = null;
   #id: string | null = null;
   #takenBytes = 0;
   #sentBytes = 0;
@@ -93,25 +92,25 @@ class Upload {
     this.#partBytes = Math.max(leastPartBytes, wholeMiB);
   }
 
-  /** Takes the body in; sends parts as they fill. The first waits for a second: it may be the whole object. */
+  /** Takes the body in, and sends its parts as they fill. */
   async take(source: AsyncIterable<Uint8Array | string>): Promise<void> {
-    for await (const part of this.#inParts(source)) {
-      if (this.#id === null && this.#first === null) {
-        this.#first = part;
-        continue;
+    const { sizeBytes } = this.#options;
+    const buffer = () => this.#free.pop() ?? Buffer.allocUnsafeSlow(this.#partBytes);
+    const cut = parts(source, { key: this.#target.Key, partBytes: this.#partBytes, sizeBytes, buffer });
+    for await (const { bytes, start, last } of cut) {
+      this.#takenBytes = start + bytes.length;
+      if (start === 0 && last) {
+        this.#whole = bytes;
+        return;
       }
-      if (this.#first) {
-        this.#id = await this.#create();
-        await this.#start(this.#first);
-        this.#first = null;
-      }
-      await this.#start(part);
+      this.#id ??= await this.#create();
+      await this.#start(bytes);
     }
   }
 
   async finish(): Promise<{ etag: string; sizeBytes: number }> {
     await Promise.all(this.#underWay);
-    const etag = this.#first ? await this.#put(this.#first) : await this.#complete();
+    const etag = this.#whole ? await this.#put(this.#whole) : await this.#complete();
     this.#options.onProgress?.(this.#takenBytes);
     return { etag, sizeBytes: this.#takenBytes };
   }
@@ -123,40 +122,13 @@ class Upload {
     await this.#client.send(new AbortMultipartUploadCommand({ ...this.#target, UploadId: this.#id })).catch(() => {}); // The error that led here says more; a lifecycle rule of the bucket removes what is left.
   }
 
-  /** The body in buffers of the part size; the last may be shorter. A small one gets a small buffer. */
-  async *#inParts(source: AsyncIterable<Uint8Array | string>): AsyncGenerator<Buffer> {
-    const { sizeBytes } = this.#options;
-    let part: Buffer = Buffer.allocUnsafeSlow(Math.min(this.#partBytes, sizeBytes ?? 64 * 1024));
-    let used = 0;
-    for await (const piece of source) {
-      const chunk = toBytes(piece);
-      this.#takenBytes += chunk.length;
-      if (sizeBytes !== undefined && this.#takenBytes > sizeBytes) break;
-      for (let offset = 0; offset < chunk.length; ) {
-        if (used === part.length) part = grown(part, this.#partBytes);
-        const length = Math.min(chunk.length - offset, part.length - used);
-        part.set(chunk.subarray(offset, offset + length), used);
-        used += length;
-        offset += length;
-        if (used < this.#partBytes) continue;
-        yield part;
-        part = this.#free.pop() ?? Buffer.allocUnsafeSlow(this.#partBytes);
-        used = 0;
-      }
-    }
-    if (sizeBytes !== undefined && this.#takenBytes !== sizeBytes)
-      throw new ObjectError('failed', `${this.#what} was not written: its size is not the announced one.`);
-    if (used > 0 || this.#takenBytes === 0) yield part.subarray(0, used);
-  }
-
   /** Sends one part beside the others, waiting first until there is room for it. */
   async #start(part: Buffer): Promise<void> {
     const number = this.#parts.length + 1;
     if (number > maxParts) throw new ObjectError('failed', `${this.#what} is too large to be sent without its size.`);
     const mostUnderWay = Math.max(1, Math.floor(memoryBytes / this.#partBytes) - 1);
     while (this.#underWay.size >= mostUnderWay) await Promise.race(this.#underWay);
-    const md5 = createHash('md5').update(part).digest();
-    const entry: UploadedPart = { PartNumber: number, ETag: '', md5 };
+    const entry: UploadedPart = { PartNumber: number, ETag: '' };
     this.#parts.push(entry);
     const sending = this.#send((abortSignal) =>
       this.#client.send(
@@ -165,7 +137,6 @@ class Upload {
           UploadId: this.#id ?? '',
           PartNumber: number,
           Body: part,
-          ContentMD5: md5.toString('base64'),
         }),
         { abortSignal },
       ),
@@ -187,7 +158,6 @@ class Upload {
         new PutObjectCommand({
           ...this.#target,
           Body: body,
-          ContentMD5: createHash('md5').update(body).digest('base64'),
           ContentType: this.#options.contentType,
         }),
         { abortSignal },
@@ -232,7 +202,7 @@ class Upload {
 
   #etag(): string {
     const hash = createHash('md5');
-    for (const { md5 } of this.#parts) hash.update(md5);
+    for (const { ETag } of this.#parts) hash.update(ETag.replaceAll('"', ''), 'hex');
     return `"${hash.digest('hex')}-${this.#parts.length}"`;
   }
 
@@ -247,10 +217,4 @@ class Upload {
       }
     }
   }
-}
-
-function grown(part: Buffer, mostBytes: number): Buffer {
-  const larger = Buffer.allocUnsafeSlow(Math.min(mostBytes, Math.max(part.length * 4, 64 * 1024)));
-  larger.set(part);
-  return larger;
 }

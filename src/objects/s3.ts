@@ -15,6 +15,7 @@ import { verifiedBody } from './s3-read.ts';
 import { createRetryStrategy } from './s3-retry.ts';
 import { uploadObject } from './s3-upload.ts';
 import {
+  type Body,
   checkKey,
   type ListOptions,
   ObjectError,
@@ -23,7 +24,7 @@ import {
   type ReadOptions,
   type WriteOptions,
 } from './store.ts';
-import { endOnAbort } from './stream.ts';
+import { endOnAbort, takeBody } from './stream.ts';
 
 export interface S3StoreOptions {
   bucket: string;
@@ -67,7 +68,7 @@ class S3Store implements ObjectStore {
       ...(credentials ? { credentials, ignoreConfiguredEndpointUrls: true } : {}),
       forcePathStyle: options.forcePathStyle ?? false,
       requestHandler: createRequestHandler(options.agents ?? createAgents(), options.idleTimeoutMs ?? 30_000),
-      // The SDK's default checksums break many S3-compatible services; a Content-MD5 does not.
+      // The SDK's default checksums break many S3-compatible services. The signature covers the SHA-256 of a body anyway.
       requestChecksumCalculation: 'WHEN_REQUIRED',
       responseChecksumValidation: 'WHEN_REQUIRED',
       // Bodies are buffers, sent again at need: asking first whether they are welcome would cost a round trip each.
@@ -75,15 +76,6 @@ class S3Store implements ObjectStore {
       followRegionRedirects: false,
       retryStrategy: createRetryStrategy(),
     });
-    // The signature covers a body through its Content-MD5: to hash all of it a second time would say nothing more.
-    this.#client.middlewareStack.add(
-      (next) => (args) => {
-        const { headers } = args.request as { headers: Record<string, string> };
-        if (headers['content-md5']) headers['x-amz-content-sha256'] = 'UNSIGNED-PAYLOAD';
-        return next(args);
-      },
-      { step: 'build', name: 'signContentMd5' },
-    );
   }
 
   async *list({ prefix = '', signal }: ListOptions = {}): AsyncGenerator<ObjectInfo[]> {
@@ -152,15 +144,14 @@ class S3Store implements ObjectStore {
     return endOnAbort(verifiedBody(output, output.Body, name(key), whole), signal);
   }
 
-  async write(key: string, body: Readable, options: WriteOptions = {}): Promise<ObjectInfo> {
-    // A body may break before anybody reads it; the reader will find the error then.
-    body.on('error', () => {});
+  async write(key: string, body: Body, options: WriteOptions = {}): Promise<ObjectInfo> {
+    const endBody = takeBody(body);
     try {
       options.signal?.throwIfAborted();
       const { etag, sizeBytes } = await uploadObject(this.#client, this.#target(key), name(key), body, options);
       return { key, sizeBytes, etag: bare(etag), modifiedDate: null };
     } finally {
-      body.destroy();
+      endBody();
     }
   }
 

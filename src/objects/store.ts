@@ -28,6 +28,12 @@ export interface ReadOptions {
   signal?: AbortSignal;
 }
 
+/**
+ * What is to be written: a stream, or chunks of which each is the writer's until it asks for the next one, so that their
+ * source may use its memory again. Chunks that are no stream end by themselves when the signal of the write aborts.
+ */
+export type Body = Readable | AsyncGenerator<Uint8Array>;
+
 export interface WriteOptions {
   /** Media type kept with the object, where the provider keeps one. */
   contentType?: string;
@@ -59,7 +65,7 @@ export interface ObjectStore {
    * Streams `body` to `key` in constant memory, replacing what is there, and resolves when it is durable.
    * The body is read to its end or destroyed, whatever the outcome.
    */
-  write(key: string, body: Readable, options?: WriteOptions): Promise<ObjectInfo>;
+  write(key: string, body: Body, options?: WriteOptions): Promise<ObjectInfo>;
   /** Removes the object; one that is not there is no error. */
   delete(key: string, options?: { signal?: AbortSignal }): Promise<void>;
   /** A URL that lets a browser read the object without credentials for `expiresInS` seconds; null where there is none. */

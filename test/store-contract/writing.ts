@@ -1,7 +1,7 @@
 import { Readable } from 'node:stream';
 import { buffer } from 'node:stream/consumers';
 import { describe, expect, test } from 'vitest';
-import { inChunks, type StoreUnderTest, sha256 } from './store-under-test.ts';
+import { chunks, inChunks, type StoreUnderTest, sha256 } from './store-under-test.ts';
 
 /** What is written is what is read. */
 export function describeWriting(on: StoreUnderTest): void {
@@ -50,6 +50,19 @@ export function describeWriting(on: StoreUnderTest): void {
       await on.store.write('large/unknown', inChunks(large, 1_000_003));
       expect(sha256(await get('large/unknown'))).toBe(sha256(large));
       await noLeftovers();
+    });
+
+    test('a body may use the memory of a chunk again once it is asked for the next', async () => {
+      const body = (async function* () {
+        const memory = Buffer.alloc(1_000_003);
+        for (const chunk of chunks(large, memory.length)) {
+          memory.set(chunk);
+          yield memory.subarray(0, chunk.length);
+          memory.fill(0);
+        }
+      })();
+      await on.store.write('large/reused', body, { sizeBytes: large.length });
+      expect(sha256(await get('large/reused'))).toBe(sha256(large));
     });
 
     test('a second write replaces the object and changes its etag', async () => {
