@@ -64,7 +64,9 @@ export async function faultsOfExport(study: ExportStudy, job: ExportJob, file: A
   hold('Content-Length', file.headers.get('content-length'), String(file.bytes.length));
   hold('fileSizeBytes', job.fileSizeBytes, file.bytes.length);
   hold('sha256', job.sha256, createHash('sha256').update(file.bytes).digest('hex'));
-  const { counts, findings } = await (job.format === 'JSON' ? readJson : readXlsx)(file.bytes);
+  const content = await (job.format === 'JSON' ? readJson : readXlsx)(file.bytes).catch((error: Error) => error);
+  if (content instanceof Error) return [...found, `it cannot be read: ${content.message}`];
+  const { counts, findings } = content;
   let total = 2; // the study and its codes object
   for (const name of collections) {
     hold(name, counts[name], study.counts[name]);

@@ -14,6 +14,8 @@ const STUDIES = [...Array<number>(12).fill(3_000), ...Array<number>(4).fill(15_0
 const IMAGE_LANES = 5;
 /** A kill comes so long at most after work has begun: an export takes one second and some, an image job about two. */
 const LONGEST_WORK_MS = 1_800;
+/** A job that has not ended then is lost: it may be taken over several times, 15 s after each death. */
+const LOST_AFTER_S = 180;
 
 /** What was done while processes died, and what was not as it should be. */
 interface Tally {
@@ -33,6 +35,7 @@ async function exportLane(mortal: Mortal, study: ExportStudy, tally: Tally): Pro
   const surely = patient(mortal.ask);
   const path = `/studies/${study.studyId}/exports`;
   const [accepted, deleted] = [new Set<string>(), new Set<string>()];
+  let since = performance.now();
   for (let n = 0; ; await sleep(250)) {
     const { items: jobs } = await expectBody<{ items: ExportJob[] }>(200, surely('GET', path));
     const there = new Set(jobs.map(({ exportId }) => exportId));
@@ -45,6 +48,7 @@ async function exportLane(mortal: Mortal, study: ExportStudy, tally: Tally): Pro
       // Not repeated: where the answer is lost, the list tells whether there is a job.
       const format = n++ % 2 ? 'JSON' : 'XLSX';
       const answer = await mortal.ask('POST', path, { format }).catch(() => null);
+      since = performance.now();
       if (answer?.status === 202) accepted.add(bodyOf<ExportJob>(answer).exportId);
       else if (answer && answer.status !== 503) tally.wrong.push(`POST of an export: ${answer.status} ${answer.bytes}`);
     }
@@ -58,6 +62,8 @@ async function exportLane(mortal: Mortal, study: ExportStudy, tally: Tally): Pro
         const { rows } = await mortal.db.query('select takeovers from export_jobs where export_id = $1', [exportId]);
         if (rows[0]?.takeovers >= 3) tally.givenUp++;
         else tally.lost.push(`export ${exportId}: FAILED, ${job.errorMessage}`);
+      } else if (performance.now() - since > LOST_AFTER_S * 1_000) {
+        tally.lost.push(`export ${exportId}: ${exportStatus.status} for ${LOST_AFTER_S} s`);
       } else {
         accepted.add(exportId);
         continue;
@@ -101,7 +107,8 @@ async function imageLane(ask: Ask, credentialId: string, images: Images, tally: 
 }
 
 async function checkIngest(surely: Ask, images: Images, { studyId, jobId }: Ingested, tally: Tally): Promise<void> {
-  const job = await endedImageJob(surely, jobId, 180);
+  const job = await endedImageJob(surely, jobId, LOST_AFTER_S).catch((error: Error) => error);
+  if (job instanceof Error) return void tally.lost.push(job.message);
   const faults = await faultsOfIngest(surely, images, studyId, job);
   for (const kind of ['lost', 'doubled', 'wrong'] as const) tally[kind].push(...faults[kind]);
 }
