@@ -1,10 +1,7 @@
-import type { BigIntStats } from 'node:fs';
-import { type FileHandle, mkdir, mkdtemp, rm, stat } from 'node:fs/promises';
-import { tmpdir } from 'node:os';
-import { join } from 'node:path';
+import type { FileHandle } from 'node:fs/promises';
 import { setFlagsFromString } from 'node:v8';
 import { runInNewContext } from 'node:vm';
-import { beforeAll, beforeEach, expect, test } from 'vitest';
+import { beforeEach, expect, test } from 'vitest';
 import { DirectorySyncs, type OpenDirectory } from './file-directory.ts';
 
 /** A turn of the disk with a directory: under way until it is told how it ends. */
@@ -12,16 +9,6 @@ interface Turn {
   end(): void;
   fail(error: Error): void;
 }
-
-/** What the system tells of two directories. */
-let facts: BigIntStats;
-let otherFacts: BigIntStats;
-beforeAll(async () => {
-  const dir = await mkdtemp(join(tmpdir(), 'sds-syncs-'));
-  await mkdir(join(dir, 'other'));
-  [facts, otherFacts] = await Promise.all([dir, join(dir, 'other')].map((path) => stat(path, { bigint: true })));
-  await rm(dir, { recursive: true });
-});
 
 /** What has begun, in order. */
 let turns: Turn[];
@@ -32,13 +19,13 @@ beforeEach(() => {
 });
 
 /** A directory as one more writer has opened it, on a disk that takes as long as the test says. */
-function opened(known: BigIntStats): OpenDirectory {
+function opened(known: { dev: bigint; ino: bigint }): OpenDirectory {
   const sync = () => new Promise<void>((end, fail) => turns.push({ end, fail }));
   return { path: '', handle: { stat: async () => known, sync } as unknown as FileHandle };
 }
 
 /** So many more writers ask for a sync, each with a handle of its own; what has become of them. */
-async function asking(count: number, known = facts): Promise<() => string[]> {
+async function asking(count: number, known = { dev: 1n, ino: 1n }): Promise<() => string[]> {
   const states = Array.from({ length: count }, () => 'waits');
   for (const at of states.keys()) {
     syncs.sync(opened(known)).then(
@@ -75,9 +62,12 @@ test('who comes while the disk is busy shares the next turn, which begins after 
   expect(turns.length).toBe(4);
 });
 
-test('directories do not wait for each other', async () => {
+test.each([
+  { dev: 1n, ino: 2n },
+  { dev: 2n, ino: 1n },
+])('the directory %o does not wait for another', async (other) => {
   await asking(1);
-  const there = await asking(1, otherFacts);
+  const there = await asking(1, other);
   expect(turns.length).toBe(2);
   turns[1]?.end();
   await settle();
