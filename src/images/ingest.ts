@@ -1,3 +1,4 @@
+import { createHash } from 'node:crypto';
 import { Readable } from 'node:stream';
 import { isDatabaseError, savepoint, type Tx, transaction } from '../db/database.ts';
 import { Interruption } from '../jobs/kind.ts';
@@ -5,7 +6,7 @@ import { newId } from '../lib/id.ts';
 import { ObjectError, type ObjectInfo } from '../objects/store.ts';
 import { kinds } from '../studies/kinds.ts';
 import { insertRecords } from '../studies/queries.ts';
-import { copyObject, hashObject, type Source } from './copy.ts';
+import { copyObject, hashObject } from './copy.ts';
 import {
   type ClaimedJob,
   endFile,
@@ -26,7 +27,7 @@ import {
   type StoredImage,
 } from './image-queries.ts';
 import { holdStudy } from './job-queries.ts';
-import { byteSource, readPart } from './read-object.ts';
+import { byteSource, readWhole } from './read-object.ts';
 import type { FileContext } from './run-file.ts';
 import { FileFault } from './tries.ts';
 
@@ -95,7 +96,7 @@ async function ingestSmall(
   context: FileContext,
   { key, name, sizeBytes, etag, imageId }: OpenFile & { sizeBytes: number; etag: string },
 ): Promise<boolean> {
-  const { job, store, cloud, file, tries, signal, meter, etags } = context;
+  const { job, store, cloud, file, tries, signal, meter } = context;
   if (!imageId) return false;
   const objectKey = keyOf(job, imageId);
   const info: ObjectInfo = { key, sizeBytes, etag, modifiedDate: null };
@@ -109,13 +110,12 @@ async function ingestSmall(
       arrived += more;
       meter.at(file.fileId, arrived);
     };
-    const bytes = await readPart({ store: cloud, info, tries, signal, onReceived }, 0, Buffer.allocUnsafe(sizeBytes));
+    const bytes = await readWhole({ store: cloud, info, tries, signal, onReceived });
     // What is left is to wait for the disk; nothing of the cloud is under way any more.
     context.copied();
-    const read = async () => Readable.from([bytes], { objectMode: false });
-    const source: Source = { store: { read }, info, tries, signal, etags };
     const format = await readImageFormat(bufferSource(bytes, name));
-    const sha256 = await copyObject(source, { store, key: objectKey });
+    const sha256 = createHash('sha256').update(bytes).digest('hex');
+    await tries.run(() => store.write(objectKey, Readable.from([bytes], { objectMode: false }), { sizeBytes, signal }));
     clearTimeout(long);
     await begun;
     await end(context, { imageId, objectKey, sizeBytes, sha256, ...format });

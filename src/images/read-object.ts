@@ -84,8 +84,33 @@ export async function* readObject(reading: Reading): AsyncGenerator<Buffer> {
   }
 }
 
+/** All bytes of an object, in one request: the store compares them with the checksum that it keeps, where it keeps one. */
+export function readWhole({ store, info, tries, signal, onReceived }: Reading): Promise<Buffer> {
+  const { key, sizeBytes, etag: ifMatch } = info;
+  return tries.run(async () => {
+    const bytes = Buffer.allocUnsafeSlow(sizeBytes);
+    let got = 0;
+    try {
+      for await (const chunk of (await store.read(key, { ifMatch, signal })) as AsyncIterable<Buffer>) {
+        if (got + chunk.length > sizeBytes) throw hasChanged(key);
+        bytes.set(chunk, got);
+        got += chunk.length;
+        onReceived?.(chunk.length);
+      }
+      if (got < sizeBytes) throw isIncomplete(key);
+    } catch (error) {
+      onReceived?.(-got);
+      throw error;
+    }
+    return bytes;
+  });
+}
+
+const hasChanged = (key: string) => new ObjectError('changed', `${JSON.stringify(key)} has changed.`);
+const isIncomplete = (key: string) => new ObjectError('transient', `${JSON.stringify(key)} arrived incomplete.`);
+
 /** Fills `bytes` with those of an object from `start`. */
-export async function readPart(
+async function readPart(
   { store, info, tries, signal, onReceived }: Reading,
   start: number,
   bytes: Buffer,
@@ -93,12 +118,11 @@ export async function readPart(
   const { length } = bytes;
   let got = 0;
   await tries.run(async () => {
-    // A read of the whole is checked by the store against the checksum that it keeps, where it keeps one.
-    const range = got === 0 && length === info.sizeBytes ? {} : { start: start + got, end: start + length - 1 };
+    const range = { start: start + got, end: start + length - 1 };
     const stream = await store.read(info.key, { ...range, ifMatch: info.etag, signal });
     try {
       for await (const chunk of stream as AsyncIterable<Buffer>) {
-        if (got + chunk.length > length) throw new ObjectError('changed', `${JSON.stringify(info.key)} has changed.`);
+        if (got + chunk.length > length) throw hasChanged(info.key);
         bytes.set(chunk, got);
         got += chunk.length;
         onReceived?.(chunk.length);
@@ -111,7 +135,7 @@ export async function readPart(
       }
       throw error;
     }
-    if (got < length) throw new ObjectError('transient', `${JSON.stringify(info.key)} arrived incomplete.`);
+    if (got < length) throw isIncomplete(info.key);
   });
   return bytes;
 }

@@ -1,6 +1,7 @@
 import { constants } from 'node:fs';
 import { type FileHandle, mkdir, open, readlink, realpath, rmdir } from 'node:fs/promises';
 import { basename, dirname, join, sep } from 'node:path';
+import { inTurns } from '../lib/turns.ts';
 import { hasCode } from './file-errors.ts';
 import { ObjectError } from './store.ts';
 
@@ -29,13 +30,23 @@ export async function inDirectory<T>(
   key: string,
   work: (directory: OpenDirectory) => Promise<T>,
 ): Promise<T> {
+  const directory = await openDirectory(root, path, key);
+  try {
+    return await work(directory);
+  } finally {
+    await directory.handle.close();
+  }
+}
+
+async function openDirectory(root: string, path: string, key: string): Promise<OpenDirectory> {
   const handle = await open(path, constants.O_RDONLY | (constants.O_DIRECTORY ?? 0));
   try {
     holdInside(root, await pathOf(handle, path), key);
-    return await work({ path: process.platform === 'linux' ? `/proc/self/fd/${handle.fd}` : path, handle });
-  } finally {
+  } catch (error) {
     await handle.close();
+    throw error;
   }
+  return { path: process.platform === 'linux' ? `/proc/self/fd/${handle.fd}` : path, handle };
 }
 
 /** mkdir -p that looks where it is at every step, so that no link makes it build outside, and that survives a power cut. */
@@ -70,36 +81,47 @@ export async function syncDirectory({ handle }: OpenDirectory): Promise<void> {
   if (process.platform !== 'win32') await handle.sync();
 }
 
-/**
- * {@link syncDirectory} for many writers at once: who comes while the disk is busy with a directory shares the next turn,
- * which begins after what all of them did.
- */
-export class DirectorySyncs {
-  readonly #running = new Map<string, Promise<void>>();
-  readonly #waiting = new Map<string, Promise<void>>();
+/** A directory that is open once for all who write in it at the time. */
+export interface SharedDirectory extends OpenDirectory {
+  /** {@link syncDirectory}; writers who ask at the same time share one way to the disk. */
+  sync(): Promise<void>;
+}
 
-  async sync(directory: OpenDirectory): Promise<void> {
-    if (process.platform === 'win32') return;
-    // Not by its name, which another directory may have by now.
-    const { dev, ino } = await directory.handle.stat({ bigint: true });
-    const id = `${dev}/${ino}`;
-    await (this.#waiting.get(id) ?? this.#turn(id, directory));
+/** The directories below `root` that somebody is writing in. */
+export class SharedDirectories {
+  readonly #root: string;
+  readonly #mode: number;
+  readonly #inUse = new Map<string, { users: number; opened: Promise<SharedDirectory> }>();
+
+  /** @param mode of directories that have to be made. */
+  constructor(root: string, mode: number) {
+    this.#root = root;
+    this.#mode = mode;
   }
 
-  #turn(id: string, directory: OpenDirectory): Promise<void> {
-    const turn = (async () => {
-      // Whatever became of the turn before, its own writers are told. At least one step, so that others can join.
-      await this.#running.get(id)?.catch(() => {});
-      this.#waiting.delete(id);
-      const running = syncDirectory(directory);
-      this.#running.set(id, running);
-      try {
-        await running;
-      } finally {
-        if (this.#running.get(id) === running) this.#running.delete(id);
+  /** Runs `work` in the directory, which is made where it is not there. `key` is for messages. */
+  async use<T>(path: string, key: string, work: (directory: SharedDirectory) => Promise<T>): Promise<T> {
+    const known = this.#inUse.get(path) ?? { users: 0, opened: this.#open(path, key) };
+    this.#inUse.set(path, known);
+    known.users++;
+    try {
+      return await work(await known.opened);
+    } catch (error) {
+      // It may be another directory, or none, that has this name by now: whoever comes next is to look anew.
+      if (this.#inUse.get(path) === known) this.#inUse.delete(path);
+      throw error;
+    } finally {
+      known.users--;
+      if (known.users === 0) {
+        if (this.#inUse.get(path) === known) this.#inUse.delete(path);
+        await known.opened.then(({ handle }) => handle.close()).catch(() => {});
       }
-    })();
-    this.#waiting.set(id, turn);
-    return turn;
+    }
+  }
+
+  async #open(path: string, key: string): Promise<SharedDirectory> {
+    await makeDirectory(this.#root, path, key, this.#mode);
+    const directory = await openDirectory(this.#root, path, key);
+    return { ...directory, sync: inTurns(() => syncDirectory(directory)) };
   }
 }

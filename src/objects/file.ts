@@ -5,15 +5,7 @@ import { access, type FileHandle, lstat, mkdir, open, realpath, rename, stat, un
 import { basename, dirname, join } from 'node:path';
 import type { Readable } from 'node:stream';
 import { pipeline } from 'node:stream/promises';
-import {
-  DirectorySyncs,
-  holdInside,
-  inDirectory,
-  makeDirectory,
-  pathOf,
-  prune,
-  syncDirectory,
-} from './file-directory.ts';
+import { holdInside, inDirectory, pathOf, prune, SharedDirectories, syncDirectory } from './file-directory.ts';
 import { fileError, fileWriteError, hasCode } from './file-errors.ts';
 import { listFiles } from './file-list.ts';
 import { readHandle } from './file-read.ts';
@@ -62,13 +54,14 @@ class FileStore implements ObjectStore {
   readonly #root: string;
   readonly #incoming: string;
   readonly #options: FileStoreOptions;
-  readonly #syncs = new DirectorySyncs();
+  readonly #directories: SharedDirectories;
 
   constructor(root: string, options: FileStoreOptions) {
     this.description = `file:${root}`;
     this.#root = root;
     this.#incoming = join(root, incomingName);
     this.#options = options;
+    this.#directories = new SharedDirectories(root, options.shared ? 0o777 : 0o700);
   }
 
   list(options: ListOptions = {}): AsyncIterable<ObjectInfo[]> {
@@ -224,10 +217,9 @@ class FileStore implements ObjectStore {
   async #place(temporary: string, path: string, key: string): Promise<void> {
     for (let triesLeft = 20; ; triesLeft--) {
       try {
-        await makeDirectory(this.#root, dirname(path), key, this.#options.shared ? 0o777 : 0o700);
-        return await inDirectory(this.#root, dirname(path), key, async (directory) => {
+        return await this.#directories.use(dirname(path), key, async (directory) => {
           await rename(temporary, join(directory.path, basename(path)));
-          await this.#syncs.sync(directory);
+          await directory.sync();
         });
       } catch (error) {
         if (!hasCode(error, 'ENOENT') || triesLeft === 0) throw error;
