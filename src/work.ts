@@ -119,8 +119,9 @@ function openMasterKeys(source: MasterKeySource): Promise<MasterKeys> {
 
 /** Runs in the thread until it is told to stop; then hands its jobs back, closes everything and lets the thread end. */
 async function runInThread(settings: WorkSettings): Promise<void> {
-  // On Linux this concerns the calling thread alone: whoever waits for an answer goes first. 10 is halfway to the lowest.
-  if (process.platform === 'linux') setPriority(0, 10);
+  // On Linux this concerns the calling thread alone: whoever waits for an answer goes first. 5 is a third
+  // of the others' share of a busy processor; less, and a job waits for every wink of the database that works for it.
+  if (process.platform === 'linux') setPriority(0, 5);
   const tell: Tell = (report) => parentPort?.postMessage(report);
   const work = await startWork(settings, tell);
   parentPort?.once('message', () => {

@@ -24,6 +24,12 @@ export interface PoolOptions {
   onError?: (error: Error) => void;
 }
 
+/**
+ * As solid disks and a warm cache have it; sequential reading is 1. By the default of 4, made for turning disks, a batch
+ * of some rows by their keys would rather read a whole table of thousands.
+ */
+const RANDOM_PAGE_COST = 1.1;
+
 pg.types.setTypeParser(pg.types.builtins.INT8, Number);
 
 /** A pool of connections that work as the service's own role. */
@@ -32,7 +38,7 @@ export function openPool(options: PoolOptions): pg.Pool {
     connectionString: options.url,
     max: options.max ?? 20,
     application_name: options.name,
-    options: `-c role=${SERVICE_ROLE} -c timezone=UTC`,
+    options: `-c role=${SERVICE_ROLE} -c timezone=UTC -c random_page_cost=${RANDOM_PAGE_COST}`,
     // 5 s: an unreachable database is answered with 503 before a client gives up.
     connectionTimeoutMillis: 5_000,
     ...(options.queryTimeoutMs === undefined ? {} : { query_timeout: options.queryTimeoutMs }),

@@ -1,5 +1,4 @@
 import { createHash } from 'node:crypto';
-import { Readable } from 'node:stream';
 import { isDatabaseError, savepoint, type Tx, transaction } from '../db/database.ts';
 import { Interruption } from '../jobs/kind.ts';
 import { newId } from '../lib/id.ts';
@@ -115,7 +114,7 @@ async function ingestSmall(
     context.copied();
     const format = await readImageFormat(bufferSource(bytes, name));
     const sha256 = createHash('sha256').update(bytes).digest('hex');
-    await tries.run(() => store.write(objectKey, Readable.from([bytes], { objectMode: false }), { sizeBytes, signal }));
+    await tries.run(() => store.write(objectKey, only(bytes), { sizeBytes, signal }));
     clearTimeout(long);
     await begun;
     await end(context, { imageId, objectKey, sizeBytes, sha256, ...format });
@@ -129,6 +128,10 @@ async function ingestSmall(
     clearTimeout(long);
     await begun;
   }
+}
+
+async function* only(bytes: Buffer): AsyncGenerator<Buffer> {
+  yield bytes;
 }
 
 /** Makes the copy the image of its slide, and ends the file: with others where the slide is new, else by itself. */

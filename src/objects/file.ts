@@ -4,7 +4,6 @@ import { constants } from 'node:fs';
 import { access, type FileHandle, lstat, mkdir, open, realpath, rename, stat, unlink } from 'node:fs/promises';
 import { basename, dirname, join } from 'node:path';
 import type { Readable } from 'node:stream';
-import { pipeline } from 'node:stream/promises';
 import { holdInside, inDirectory, pathOf, prune, SharedDirectories, syncDirectory } from './file-directory.ts';
 import { fileError, fileWriteError, hasCode } from './file-errors.ts';
 import { listFiles } from './file-list.ts';
@@ -105,16 +104,14 @@ class FileStore implements ObjectStore {
 
   async write(key: string, body: Body, options: WriteOptions = {}): Promise<ObjectInfo> {
     const { signal } = options;
-    const endBody = takeBody(body);
+    const endBody = takeBody(body, signal);
     let temporary: { path: string; handle: FileHandle } | undefined;
     try {
       signal?.throwIfAborted();
       const path = this.#writablePath(key);
       temporary = await this.#openIncoming(key);
       const { handle } = temporary;
-      await pipeline(body, (source: AsyncIterable<Uint8Array | string>) => fill(handle, source, key, options), {
-        signal,
-      });
+      await fill(handle, body, key, options);
       const info = await guard(key, async () => {
         await handle.sync();
         const facts = fileInfo(key, await handle.stat({ bigint: true }));
@@ -229,14 +226,9 @@ class FileStore implements ObjectStore {
 }
 
 /** Writes the body to the file. Errors of the disk become ObjectErrors here, so that those of the body stay what they are. */
-async function fill(
-  handle: FileHandle,
-  source: AsyncIterable<Uint8Array | string>,
-  key: string,
-  options: WriteOptions,
-): Promise<void> {
+async function fill(handle: FileHandle, body: Body, key: string, options: WriteOptions): Promise<void> {
   let bytes = 0;
-  for await (const piece of source) {
+  for await (const piece of body) {
     const chunk = toBytes(piece);
     await guard(key, () => writeAll(handle, chunk));
     bytes += chunk.length;
