@@ -62,7 +62,7 @@ export async function serve(settings: Settings, log: Logger, signal?: AbortSigna
       onError: (err) => log.warn({ err }, 'an idle database connection broke'),
     });
     closers.push(() => pool.end());
-    const store = await openStore(config.objectStore);
+    const store = await openStore(config.objectStore, { idleTimeoutMs: config.cloudIdleTimeoutMs });
     closers.push(() => store.close());
     const metrics = openMetrics(pool);
     const reads = new ReadBuffer(pool, (count, err) => {

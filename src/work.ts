@@ -38,7 +38,7 @@ const SWEEP_EVERY_MS = 3_600_000;
 /** Does the work that is no answer to a request: jobs, and what deletions left. */
 export async function startWork(settings: WorkSettings, tell: Tell): Promise<{ stop(): Promise<void> }> {
   const { databaseUrl, workers, filesInParallel } = settings;
-  const store = await openStore(settings.objectStore);
+  const store = await openStore(settings.objectStore, settings.clouds);
   const credentials = { ...settings.clouds, masterKey: await openMasterKeys(settings.masterKey) };
   // 2 connections a job (progress and lease) and 2 for all else.
   const pool = openPool({
@@ -83,8 +83,7 @@ export async function startWork(settings: WorkSettings, tell: Tell): Promise<{ s
       {
         name: 'sweep of what writers that died left half-written',
         everyMs: SWEEP_EVERY_MS,
-        // Opening a store of our own disk does that.
-        run: async () => (await openStore(settings.objectStore)).close(),
+        run: () => store.sweep(),
       },
     ] satisfies Chore[],
     tell,

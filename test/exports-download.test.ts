@@ -169,10 +169,12 @@ describe('a file that is large', () => {
   beforeAll(async () => {
     large = await exportStudy(service, job.studyId, 'JSON');
     path = await storedFile(large.exportId);
-    await writeFile(path, Buffer.alloc(size, 'x'));
-    await service.pool.query('update export_jobs set file_size_bytes = $2 where export_id = $1', [
+    const content = Buffer.alloc(size, 'x');
+    await writeFile(path, content);
+    await service.pool.query('update export_jobs set file_size_bytes = $2, sha256 = $3 where export_id = $1', [
       large.exportId,
       size,
+      createHash('sha256').update(content).digest('hex'),
     ]);
   });
 

@@ -58,6 +58,14 @@ describe('with an S3 object store', () => {
     expect((await fetchFile(service, job.download.downloadUrl)).status).toBe(200);
   });
 
+  test('a download whose bytes are damaged on their way from the store is broken off, never ended as if it were right', async () => {
+    const { studyId } = await makeStudy(service);
+    const job = await exportStudy(service, studyId, 'JSON');
+    s3.faults.add({ on: 'get', does: 'corrupt', afterBytes: 100 });
+    await expect(fetchFile(service, job.download.downloadUrl).then(sha256)).rejects.toThrow();
+    expect(await fetchFile(service, job.download.downloadUrl).then(sha256)).toBe(job.sha256);
+  });
+
   test('a download that the store breaks off is broken off for the client too', async () => {
     const { studyId } = await makeStudy(service);
     const job = await exportStudy(service, studyId, 'JSON');

@@ -11,9 +11,11 @@ const active = `status in (${quoted(activeStatuses)})`;
 
 /** Members of the job record (interface.md §2), as SQL over the alias `r`. */
 const members = `r.export_id as "exportId", r.study_id as "studyId", r.format,
-  json_build_object('status', r.status, 'recordsWritten', r.records_written, 'totalRecords', r.total_records) as "exportStatus",
-  json_build_object('downloadUrl', case when r.status = '${transitions.complete.to}'
-    then '/api/v1/studies/' || r.study_id || '/exports/' || r.export_id || ':download' end) as download,
+  (select row_to_json(e) from (
+    select r.status, r.records_written as "recordsWritten", r.total_records as "totalRecords") e) as "exportStatus",
+  (select row_to_json(d) from (
+    select case when r.status = '${transitions.complete.to}'
+      then '/api/v1/studies/' || r.study_id || '/exports/' || r.export_id || ':download' end as "downloadUrl") d) as download,
   r.file_size_bytes as "fileSizeBytes", r.sha256, r.error_message as "errorMessage",
   ${isoDate('r.created_date')} as "createdDate", ${isoDate('r.started_date')} as "startedDate",
   ${isoDate('r.completed_date')} as "completedDate"`;

@@ -1,3 +1,4 @@
+import { createHash } from 'node:crypto';
 import { Readable } from 'node:stream';
 import type { FastifyReply, FastifyRequest } from 'fastify';
 import { Problem } from '../lib/problem.ts';
@@ -73,8 +74,9 @@ export async function download(
     ...(range ? { 'Content-Range': `bytes ${start}-${end}/${file.sizeBytes}` } : {}),
   };
   const send = async (reply: FastifyReply) => {
-    const body = isHead ? Readable.from([]) : await open(reply, store, file.key, { start, end, ifMatch: version });
-    return reply.send(body);
+    if (isHead) return reply.send(Readable.from([]));
+    const part = { start, end, ifMatch: version };
+    return reply.send(await open(reply, store, file.key, part, range ? null : file.sha256));
   };
   return { status: range ? 206 : 200, headers, send };
 }
@@ -113,23 +115,33 @@ async function open(
   store: DownloadStore,
   key: string,
   part: Range & { ifMatch: string },
+  sha256: string | null,
 ): Promise<Readable> {
   const gone = new AbortController();
   reply.raw.once('close', () => gone.abort());
   const source = await store.read(key, { ...part, signal: gone.signal }).catch((error: unknown) => {
     throw storeProblem(error);
   });
-  return Readable.from(exactly(source, part.end - part.start + 1), { objectMode: false });
+  return Readable.from(exactly(source, part.end - part.start + 1, sha256), { objectMode: false });
 }
 
-/** Passes the bytes on, and breaks where there are fewer than announced: a client must not take a part for the whole. */
-async function* exactly(source: Readable, bytes: number): AsyncGenerator<Buffer> {
+/**
+ * Passes the bytes on, and breaks where they are not those that were announced: a client must not take a part for the
+ * whole, nor what was damaged for what was stored. Hence the last byte goes only when all are known to be right.
+ */
+async function* exactly(source: Readable, bytes: number, sha256: string | null): AsyncGenerator<Buffer> {
+  const hash = sha256 === null ? null : createHash('sha256');
   let left = bytes;
-  for await (const chunk of source) {
-    left -= (chunk as Buffer).length;
-    yield chunk as Buffer;
+  let last: Buffer | null = null;
+  for await (const chunk of source as AsyncIterable<Buffer>) {
+    hash?.update(chunk);
+    left -= chunk.length;
+    if (left <= 0) last = chunk.subarray(-1);
+    yield left > 0 ? chunk : chunk.subarray(0, -1);
   }
   if (left !== 0) throw new Error(`the object store sent ${bytes - left} bytes instead of ${bytes}`);
+  if (hash && hash.digest('hex') !== sha256) throw new Error('the bytes from the object store are not those stored');
+  if (last) yield last;
 }
 
 /** Whether the client has this version already (RFC 9110 §13.2.2); throws the 412 of an If-Match. */

@@ -5,11 +5,14 @@ import { fileError, hasCode } from './file-errors.ts';
 /** Where a file store writes before the object gets its name: in the tree itself, or the rename would not be atomic. */
 export const incomingName = '.incoming';
 
+/** One hour: a live writer touches its file every few seconds, or its source has timed out long ago. */
+const orphanAgeMs = 3_600_000;
+
 /**
  * Removes what writers that died left half-written in the file store at `dir`, and tells how many files that were.
  * A live writer touches its file with every chunk, so one that has not been touched for `olderThanMs` is an orphan.
  */
-export async function sweepIncoming(dir: string, olderThanMs: number): Promise<number> {
+export async function sweepIncoming(dir: string, olderThanMs = orphanAgeMs): Promise<number> {
   const incoming = join(dir, incomingName);
   let swept = 0;
   try {

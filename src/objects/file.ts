@@ -6,16 +6,16 @@ import { basename, dirname, join } from 'node:path';
 import type { Readable } from 'node:stream';
 import { holdInside, inDirectory, pathOf, prune, SharedDirectories, syncDirectory } from './file-directory.ts';
 import { fileError, fileWriteError, hasCode } from './file-errors.ts';
+import { checkFileKey } from './file-keys.ts';
 import { listFiles } from './file-list.ts';
 import { readHandle } from './file-read.ts';
-import { incomingName } from './file-sweep.ts';
+import { incomingName, sweepIncoming } from './file-sweep.ts';
 import {
   type Body,
-  checkKey,
   type ListOptions,
   ObjectError,
   type ObjectInfo,
-  type ObjectStore,
+  type OwnStore,
   type ReadOptions,
   type WriteOptions,
 } from './store.ts';
@@ -35,7 +35,7 @@ export interface FileStoreOptions {
  * The directory tree `dir` (absolute) as an object store: a key is the path below it.
  * No key and no symbolic link leads out of it (`denied`); links that stay inside are followed, in listings those to files.
  */
-export async function openFileStore(dir: string, options: FileStoreOptions = {}): Promise<ObjectStore> {
+export async function openFileStore(dir: string, options: FileStoreOptions = {}): Promise<OwnStore> {
   try {
     if (!options.readOnly && !options.shared) await mkdir(dir, { recursive: true, mode: 0o700 });
     const root = await realpath(dir);
@@ -48,7 +48,7 @@ export async function openFileStore(dir: string, options: FileStoreOptions = {})
   }
 }
 
-class FileStore implements ObjectStore {
+class FileStore implements OwnStore {
   readonly description: string;
   readonly #root: string;
   readonly #incoming: string;
@@ -162,17 +162,14 @@ class FileStore implements ObjectStore {
     });
   }
 
+  sweep(olderThanMs?: number): Promise<number> {
+    return sweepIncoming(this.#root, olderThanMs);
+  }
+
   async close(): Promise<void> {}
 
-  /** Path of a key; every segment must name something below the root and fit a file name. */
   #path(key: string): string {
-    checkKey(key);
-    for (const segment of key.split('/')) {
-      if (segment === '' || segment === '.' || segment === '..' || Buffer.byteLength(segment) > 255)
-        throw new ObjectError('invalid-key', `The object key ${JSON.stringify(key)} is no path of file names.`);
-    }
-    if (key === incomingName || key.startsWith(`${incomingName}/`))
-      throw new ObjectError('invalid-key', `The object key ${JSON.stringify(key)} is reserved.`);
+    checkFileKey(key);
     return join(this.#root, key);
   }
 

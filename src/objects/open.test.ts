@@ -6,7 +6,7 @@ import { expect, test } from 'vitest';
 import { startS3Server } from '../../test/peers/s3-server.ts';
 import { openStore, readS3Url } from './open.ts';
 
-test('a file URL opens a directory, made where it is missing, and sweeps what died there', async () => {
+test('a file URL opens a directory, made where it is missing, which sweeps what died there', async () => {
   const dir = await mkdtemp(join(tmpdir(), 'objects-'));
   const url = `file:${dir}/a b/objects`;
   const store = await openStore(url);
@@ -15,6 +15,7 @@ test('a file URL opens a directory, made where it is missing, and sweeps what di
   await writeFile(orphan, 'half');
   await utimes(orphan, 0, 0);
   const again = await openStore(url);
+  expect(await again.sweep()).toBe(1);
   expect(await readdir(join(dir, 'a b/objects/.incoming'))).toEqual([]);
   expect((await again.head('key')).sizeBytes).toBe(1);
   await rm(dir, { recursive: true });

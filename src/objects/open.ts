@@ -1,30 +1,25 @@
 import { isAbsolute } from 'node:path';
 import { fileURLToPath } from 'node:url';
 import { openFileStore } from './file.ts';
-import { sweepIncoming } from './file-sweep.ts';
 import type { S3StoreOptions } from './s3.ts';
-import { ObjectError, type ObjectStore } from './store.ts';
-
-/** One hour: a live writer touches its file every few seconds, or its source has timed out long ago. */
-const orphanAgeMs = 3_600_000;
+import { ObjectError, type OwnStore } from './store.ts';
 
 /**
  * Opens the store that `SDS_OBJECT_STORE` names (decisions §10): `file:/absolute/directory`, made where it is missing, or
  * `s3://bucket/prefix?region=…&endpoint=…&forcePathStyle=true` with keys from the AWS SDK's own chain.
+ * An S3 store that makes no progress for `idleTimeoutMs` is given up as `transient`.
  * Rejects with an ObjectError whose message says what is wrong with the URL.
  */
-export async function openStore(url: string): Promise<ObjectStore> {
+export async function openStore(url: string, { idleTimeoutMs }: { idleTimeoutMs?: number } = {}): Promise<OwnStore> {
   if (url.startsWith('file:')) {
     const dir = url.startsWith('file://') ? fileURLToPath(url) : url.slice('file:'.length);
     if (!isAbsolute(dir)) throw new ObjectError('failed', `The object store ${url} must be an absolute path.`);
-    const store = await openFileStore(dir);
-    await sweepIncoming(dir, orphanAgeMs);
-    return store;
+    return openFileStore(dir);
   }
   if (url.startsWith('s3://')) {
     // Only who uses S3 pays for loading its SDK.
     const { openS3Store } = await import('./s3.ts');
-    return openS3Store(readS3Url(url));
+    return openS3Store({ ...readS3Url(url), ...(idleTimeoutMs === undefined ? {} : { idleTimeoutMs }) });
   }
   throw new ObjectError('failed', `The object store ${url} is neither file:/directory nor s3://bucket.`);
 }

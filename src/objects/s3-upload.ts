@@ -119,7 +119,7 @@ class Upload {
   async abort(): Promise<void> {
     await Promise.allSettled(this.#underWay);
     if (this.#id === null) return;
-    await this.#client.send(new AbortMultipartUploadCommand({ ...this.#target, UploadId: this.#id })).catch(() => {}); // The error that led here says more; a lifecycle rule of the bucket removes what is left.
+    await this.#client.send(new AbortMultipartUploadCommand({ ...this.#target, UploadId: this.#id })).catch(() => {}); // The error that led here says more; a sweep finds what is left.
   }
 
   /** Sends one part beside the others, waiting first until there is room for it. */
@@ -181,7 +181,7 @@ class Upload {
     const MultipartUpload = { Parts: this.#parts.map(({ PartNumber, ETag }) => ({ PartNumber, ETag })) };
     const command = new CompleteMultipartUploadCommand({ ...this.#target, UploadId: this.#id ?? '', MultipartUpload });
     try {
-      const { ETag = '' } = await this.#client.send(command, { abortSignal: this.#signal });
+      const { ETag = '' } = await this.#send((abortSignal) => this.#client.send(command, { abortSignal }));
       return ETag;
     } catch (error) {
       const known = s3Error(error, this.#what);

@@ -5,6 +5,7 @@ import { Agent as HttpsAgent } from 'node:https';
 import type { LookupFunction } from 'node:net';
 import { Readable } from 'node:stream';
 import { buffer, text } from 'node:stream/consumers';
+import { CreateMultipartUploadCommand, S3Client } from '@aws-sdk/client-s3';
 import { afterAll, afterEach, beforeAll, describe, expect, test } from 'vitest';
 import { type S3Server, startS3Server } from '../../test/peers/s3-server.ts';
 import { describeStoreContract, expectKind } from './contract.ts';
@@ -169,6 +170,13 @@ describe('a store that falls silent', () => {
     expect(server.stats.openUploads).toBe(0);
   });
 
+  test('at a completion: it is asked again', async () => {
+    server.faults.add({ on: 'complete', does: 'hang', times: 2 });
+    await put('silent/complete', large);
+    expect((await server.body('bucket', 'silent/complete')).equals(large)).toBe(true);
+    expect(server.stats.openUploads).toBe(0);
+  });
+
   test('while it is connected to: transient', async () => {
     const silent: LookupFunction = () => {};
     const agents = { httpAgent: new HttpAgent({ lookup: silent }), httpsAgent: new HttpsAgent() };
@@ -194,6 +202,31 @@ describe('a store that falls silent', () => {
     await once(stream, 'readable');
     await new Promise((resolve) => setTimeout(resolve, 500));
     expect((await buffer(stream)).equals(large)).toBe(true);
+  });
+});
+
+describe('a sweep', () => {
+  test('aborts uploads that nobody completes, below its own prefix, once they are old enough', async () => {
+    const client = new S3Client({ credentials, endpoint: server.url, region: 'us-east-1', forcePathStyle: true });
+    for (const Key of ['ours/half', 'theirs/half'])
+      await client.send(new CreateMultipartUploadCommand({ Bucket: 'bucket', Key }));
+    client.destroy();
+    const own = openS3Store({
+      credentials,
+      bucket: 'bucket',
+      prefix: 'ours',
+      endpoint: server.url,
+      forcePathStyle: true,
+    });
+    opened.push(own);
+    expect(await own.sweep()).toBe(0);
+    expect(server.stats.openUploads).toBe(2);
+    expect(await own.sweep(0)).toBe(1);
+    expect(server.stats.openUploads).toBe(1);
+    expect(await own.sweep(0)).toBe(0);
+    const all = openS3Store({ credentials, bucket: 'bucket', endpoint: server.url, forcePathStyle: true });
+    opened.push(all);
+    expect(await all.sweep(0)).toBe(1);
   });
 });
 

@@ -13,6 +13,7 @@ import { codeOf, s3Error } from './s3-errors.ts';
 import { type Agents, createAgents, createRequestHandler } from './s3-http.ts';
 import { verifiedBody } from './s3-read.ts';
 import { createRetryStrategy } from './s3-retry.ts';
+import { abortOrphans } from './s3-sweep.ts';
 import { uploadObject } from './s3-upload.ts';
 import {
   type Body,
@@ -20,7 +21,7 @@ import {
   type ListOptions,
   ObjectError,
   type ObjectInfo,
-  type ObjectStore,
+  type OwnStore,
   type ReadOptions,
   type WriteOptions,
 } from './store.ts';
@@ -45,11 +46,11 @@ export interface S3StoreOptions {
 }
 
 /** A bucket of AWS S3 or of any S3-compatible service. Opening makes no call. */
-export function openS3Store(options: S3StoreOptions): ObjectStore {
+export function openS3Store(options: S3StoreOptions): OwnStore {
   return new S3Store(options);
 }
 
-class S3Store implements ObjectStore {
+class S3Store implements OwnStore {
   readonly description: string;
   readonly #bucket: string;
   readonly #prefix: string;
@@ -184,6 +185,11 @@ class S3Store implements ObjectStore {
         throw new ObjectError('failed', `${this.description}: The bucket does not exist.`, { cause: error });
       throw error;
     }
+  }
+
+  sweep(olderThanMs?: number): Promise<number> {
+    const where = { Bucket: this.#bucket, Prefix: this.#prefix };
+    return this.#call(this.description, undefined, () => abortOrphans(this.#client, where, olderThanMs));
   }
 
   async close(): Promise<void> {

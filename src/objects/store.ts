@@ -79,6 +79,15 @@ export interface ObjectStore {
   close(): Promise<void>;
 }
 
+/** A store that nobody but this service writes to. */
+export interface OwnStore extends ObjectStore {
+  /**
+   * Removes what writers that died left half-written; tells how many that were. `olderThanMs` says what is old enough
+   * for its writer to be dead; the default suits the store.
+   */
+  sweep(olderThanMs?: number): Promise<number>;
+}
+
 /** Why a store refused. `transient` ones are worth another try; the rest need a person. */
 export type ObjectErrorKind = 'not-found' | 'denied' | 'changed' | 'no-space' | 'invalid-key' | 'transient' | 'failed';
 

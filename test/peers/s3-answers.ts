@@ -49,7 +49,9 @@ export async function perform(shelf: Shelf, operation: Operation, call: Call): P
       return xml(listXml(bucketName, bucket, query));
     case 'uploads':
       return xml(
-        key ? partsXml(bucketName, bucket.upload(query.get('uploadId') ?? '', key)) : uploadsXml(bucketName, bucket),
+        key
+          ? partsXml(bucketName, bucket.upload(query.get('uploadId') ?? '', key))
+          : uploadsXml(bucketName, bucket, query.get('prefix') ?? ''),
       );
     case 'head':
     case 'get':

@@ -73,8 +73,9 @@ function facts(object: StoredObject, quote: (text: string) => string): Record<st
   };
 }
 
-export function uploadsXml(name: string, bucket: Bucket): string {
-  const uploads = [...bucket.uploads.values()].map(
+export function uploadsXml(name: string, bucket: Bucket, prefix: string): string {
+  const named = [...bucket.uploads.values()].filter(({ key }) => key.startsWith(prefix));
+  const uploads = named.map(
     ({ id, key }) => `<Upload>${members({ Key: key, UploadId: id, Initiated: new Date().toISOString() })}</Upload>`,
   );
   const values = members({ Bucket: name, IsTruncated: false });
