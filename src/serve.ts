@@ -4,7 +4,7 @@ import type pg from 'pg';
 import type { Logger } from 'pino';
 import { buildApp } from './app.ts';
 import { ReadBuffer } from './audit/read-buffer.ts';
-import { eventClause, recordEvent } from './audit/record.ts';
+import { eventClause, eventsClause, recordEvent } from './audit/record.ts';
 import { createAuth } from './auth/auth.ts';
 import { bootstrapClient, countClients } from './auth/clients.ts';
 import { openDatabase } from './cli/open.ts';
@@ -102,7 +102,7 @@ export async function serve(settings: Settings, log: Logger, signal?: AbortSigna
       authenticate: auth.authenticate,
       record: recordEvent,
       recordSoon: (draft) => reads.add(draft),
-      recordWith: (draft) => (first) => eventClause(draft, first),
+      recordWith: (draft) => ({ draft, clause: (first) => eventClause(draft, first), clauseOfAll: eventsClause }),
     };
     const feeds = new JobFeeds(pool);
     const listening = new AbortController();

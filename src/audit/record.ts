@@ -97,6 +97,21 @@ export function eventClause(draft: EventDraft, firstParameter: number): EventCla
   };
 }
 
+/** Events without reason and changes as rows of a JSON parameter. */
+const eventRows = (parameter: number) => `json_to_recordset($${parameter}::json) as e (id text, age float8, event text,
+  "clientId" text, operation text, method text, path text, status smallint, "resourceType" text, "resourceId" text,
+  "studyId" text, "requestId" text)`;
+
+/** The events of several calls as part of the one statement that does the work of all (see {@link EventClause}). */
+export function eventsClause(drafts: EventDraft[], firstParameter: number): EventClause {
+  const rows = drafts.map((draft) => ({ id: newId(), ...draft }));
+  const sql = `event as (insert into audit_events (event_id, event, client_id, operation, method, path, request_id, status,
+      study_id, resource_type, resource_id)
+    select id, event, "clientId", operation, method, path, "requestId", status, "studyId", "resourceType", "resourceId"
+    from ${eventRows(firstParameter)} where exists (select from written) order by id)`;
+  return { sql, values: [JSON.stringify(rows)] };
+}
+
 /** Records many events in one statement; `ages` are the milliseconds since each happened. */
 export async function recordAll(db: Db, drafts: EventDraft[], ages: number[]): Promise<void> {
   const rows = drafts.map((draft, index) => ({ id: newId(), age: ages[index], ...draft }));
@@ -104,7 +119,6 @@ export async function recordAll(db: Db, drafts: EventDraft[], ages: number[]): P
       resource_type, resource_id, study_id, request_id)
     select id, clock_timestamp() - age * interval '1 millisecond', event, "clientId", operation, method, path, status,
       "resourceType", "resourceId", "studyId", "requestId"
-    from json_to_recordset($1::json) as e (id text, age float8, event text, "clientId" text, operation text,
-      method text, path text, status smallint, "resourceType" text, "resourceId" text, "studyId" text, "requestId" text)`;
+    from ${eventRows(1)}`;
   await db.query(prepared(text, [JSON.stringify(rows)]));
 }

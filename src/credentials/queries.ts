@@ -143,7 +143,7 @@ export async function keepValidation(
   { version, valid, detail }: { version: number; valid: boolean; detail: string },
   event: EventWriter,
 ): Promise<string | null> {
-  const clause = event(5);
+  const clause = event.clause(5);
   const text = `with written as (
       update credentials set last_validation = case when version <> $2 then last_validation
         else json_build_object('valid', $3::boolean, 'checkedDate', ${iso('now()')}, 'detail', $4::text) end

@@ -99,6 +99,11 @@ export function isWorthRetry(error: unknown): boolean {
   return isDatabaseError(error) && (error.code === '40P01' || error.code === '40001');
 }
 
+/** Whether a constraint said no: class 23 of SQLSTATE. */
+export function isConstraintViolation(error: unknown): boolean {
+  return isDatabaseError(error) && error.code?.startsWith('23') === true;
+}
+
 /** Whether the error means that the database cannot be reached or is going away: a 503, worth another try. */
 export function isUnavailable(error: unknown): boolean {
   if (isDatabaseError(error)) {

@@ -76,7 +76,14 @@ export interface EventClause {
   values: unknown[];
 }
 
-export type EventWriter = (firstParameter: number) => EventClause;
+/** The event of a call whose one statement writes all that it tells of. */
+export interface EventWriter {
+  draft: EventDraft;
+  /** The event in that statement. */
+  clause(firstParameter: number): EventClause;
+  /** The events of several calls in one statement that does the work of all; each draft names its `resourceId`. */
+  clauseOfAll(drafts: EventDraft[], firstParameter: number): EventClause;
+}
 
 /** What a request has to pass and leave behind. HTTP declares it; authentication and audit supply it. */
 export interface Gate {

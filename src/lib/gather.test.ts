@@ -22,3 +22,17 @@ test('a round that fails fails for those in it alone', async () => {
     { status: 'fulfilled', value: 2 },
   ]);
 });
+
+test('several rounds may be under way, and the end of the last is told', async () => {
+  const rounds: number[][] = [];
+  let idle = 0;
+  const work = async (items: number[]) => {
+    rounds.push(items);
+    await new Promise(setImmediate);
+    return items;
+  };
+  const same = gather(3, work, { atOnce: 2, onIdle: () => idle++ });
+  expect(await Promise.all([1, 2, 3, 4, 5, 6].map(same))).toEqual([1, 2, 3, 4, 5, 6]);
+  expect(rounds).toEqual([[1], [2], [3, 4, 5], [6]]);
+  expect(idle).toBe(1);
+});

@@ -1,15 +1,26 @@
+/** When rounds begin and end. */
+export interface Rounds {
+  /** Rounds under way at the same time. Default 1. */
+  atOnce?: number;
+  /** Called when no round is under way and nobody waits. */
+  onIdle?: () => void;
+}
+
 /**
- * Has `work` done for many at a time: whoever asks while one round is under way is in the next, of `most` at most. Each
+ * Has `work` done for many at a time: whoever asks while rounds are under way is in the next, of `most` at most. Each
  * gets the answer at its place; a round that rejects rejects for all that are in it.
  */
-export function gather<T, R>(most: number, work: (items: T[]) => Promise<R[]>): (item: T) => Promise<R> {
-  let waiting: { item: T; resolve: (result: R) => void; reject: (error: unknown) => void }[] = [];
-  let busy = false;
+export function gather<T, R>(
+  most: number,
+  work: (items: T[]) => Promise<R[]>,
+  { atOnce = 1, onIdle }: Rounds = {},
+): (item: T) => Promise<R> {
+  const waiting: { item: T; resolve: (result: R) => void; reject: (error: unknown) => void }[] = [];
+  let underWay = 0;
   const rounds = async () => {
-    busy = true;
+    underWay++;
     while (waiting.length > 0) {
-      const round = waiting.slice(0, most);
-      waiting = waiting.slice(most);
+      const round = waiting.splice(0, most);
       try {
         const results = await work(round.map(({ item }) => item));
         for (const [at, { resolve }] of round.entries()) resolve(results[at] as R);
@@ -17,11 +28,12 @@ export function gather<T, R>(most: number, work: (items: T[]) => Promise<R[]>): 
         for (const { reject } of round) reject(error);
       }
     }
-    busy = false;
+    underWay--;
+    if (underWay === 0) onIdle?.();
   };
   return (item) =>
     new Promise((resolve, reject) => {
       waiting.push({ item, resolve, reject });
-      if (!busy) void rounds();
+      if (underWay < atOnce) void rounds();
     });
 }

@@ -91,6 +91,15 @@ const insertText = perKind((kind) => {
 /** One incoming record: its new id and the values of its columns by member. */
 export type Item = { id: string } & Record<string, unknown>;
 
+/** As {@link insertRecords}, of records that a call creates. */
+export type Insert = (
+  db: Db,
+  kind: Kind,
+  studyId: string | null,
+  items: Item[],
+  event: EventWriter | null,
+) => Promise<StoredRecord[]>;
+
 /**
  * Creates records of one kind, all or none, and their event in the same statement. No rows: the study is not there.
  * Rejects with the database's constraint violation where a reference or a name does not fit.
@@ -100,9 +109,9 @@ export async function insertRecords(
   kind: Kind,
   studyId: string | null,
   items: Item[],
-  event: EventWriter | null,
+  event: Pick<EventWriter, 'clause'> | null,
 ): Promise<StoredRecord[]> {
-  const clause = event?.(3);
+  const clause = event?.clause(3);
   const text = `${insertText(kind)}${clause ? `, ${clause.sql}` : ''}
     select row_to_json(q)::text as record, version from (
       select ${memberList(kind)} from written r ${parentJoins(kind, 'fenced')} order by r.id) q`;

@@ -4,8 +4,9 @@ import { etagOf } from '../http/headers.ts';
 import { type Api, operation, type Result } from '../http/operation.ts';
 import { pageBody, pageSchema } from '../http/page.ts';
 import { type Fault, notFound } from '../lib/problem.ts';
+import { insertTogether } from './create-together.ts';
 import { childKinds, type Kind, kinds } from './kinds.ts';
-import { findRecord, listRecords, type StoredRecord } from './queries.ts';
+import { findRecord, type Insert, insertRecords, listRecords, type StoredRecord } from './queries.ts';
 import { createRecords, missing, removeRecord, updateAll, updateRecord } from './rules.ts';
 import { idOf, SlideUpdate } from './schemas.ts';
 
@@ -14,6 +15,8 @@ type Body = Record<string, unknown>;
 /** interface.md §8 for slides:bulkUpdate, decisions §3 for :bulkCreate. */
 const MAX_BULK_UPDATE = 100;
 const MAX_BULK_CREATE = 1_000;
+/** 64 KiB: a body that large is written by itself, so that a statement does not hold many of them. */
+const LARGE_BYTES = 65_536;
 
 /** A record as an answer. */
 export function recordResult({ record, version }: StoredRecord, extra: Partial<Result> = {}): Result {
@@ -62,7 +65,7 @@ export async function listResult(
 }
 
 /** The routes of one collection below a study; all five are the same but for their description in kinds.ts. */
-function childRoutes(api: Api, kind: Kind): void {
+function childRoutes(api: Api, kind: Kind, insertOne: Insert): void {
   const { name, collection, idMember } = kind;
   const base = `/studies/{studyId}/${collection}` as const;
   const one = `${base}/{${idMember}}` as '/studies/{studyId}/subjects/{subjectId}';
@@ -116,7 +119,8 @@ function childRoutes(api: Api, kind: Kind): void {
     problems: [404, 409, 422],
     create: async (db, { params, body, faults, request }, event) => {
       const bodies = [{ pointer: '', body: body as Body }];
-      const { records, ids } = await createRecords(db, kind, params.studyId, bodies, faults, event);
+      const insert = Number(request.headers['content-length'] ?? LARGE_BYTES) < LARGE_BYTES ? insertOne : insertRecords;
+      const { records, ids } = await createRecords(db, kind, params.studyId, bodies, faults, event, insert);
       return created(records[0] as StoredRecord, `${request.url.split('?', 1)[0]}/${ids[0]}`);
     },
   });
@@ -222,6 +226,7 @@ function bulkUpdateRoute(api: Api): void {
 }
 
 export function recordRoutes(api: Api): void {
-  for (const kind of childKinds) childRoutes(api, kind);
+  const insertOne = insertTogether();
+  for (const kind of childKinds) childRoutes(api, kind, insertOne);
   bulkUpdateRoute(api);
 }

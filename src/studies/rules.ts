@@ -1,4 +1,4 @@
-import { type Db, isDatabaseError, savepoint, type Tx } from '../db/database.ts';
+import { type Db, isConstraintViolation, savepoint, type Tx } from '../db/database.ts';
 import type { EventWriter } from '../http/gate.ts';
 import { checkVersion } from '../http/headers.ts';
 import type { Call, Result } from '../http/operation.ts';
@@ -13,6 +13,7 @@ import {
   findRecord,
   findReferences,
   findTaken,
+  type Insert,
   type Item,
   insertRecords,
   lockRecords,
@@ -119,11 +120,6 @@ function conflictDetail(faults: Fault[]): string {
   return faults.length === 1 ? `${first?.pointer} ${first?.detail}.` : `${faults.length} names are taken; see errors.`;
 }
 
-/** Classes 23 of SQLSTATE: a constraint said no. */
-function isConstraintViolation(error: unknown): boolean {
-  return isDatabaseError(error) && error.code?.startsWith('23') === true;
-}
-
 /**
  * Creates records, all or none; answers them and their ids, in the order of the bodies. It writes first and asks
  * afterwards what was wrong: the constraints decide, also between two clients at once, and the usual case is one round
@@ -136,6 +132,7 @@ export async function createRecords(
   bodies: { pointer: string; body: Body }[],
   faults: Fault[],
   event: EventWriter | null,
+  insert: Insert = insertRecords,
 ): Promise<{ records: StoredRecord[]; ids: string[] }> {
   const incoming = bodies.map(({ pointer, body }) => ({ pointer, item: itemOf(kind, newId(), body) }));
   const items = incoming.map(({ item }) => item);
@@ -143,7 +140,7 @@ export async function createRecords(
   // Whoever was in the way may be gone by the time one looks: then the write is worth another try, 3 times at most.
   for (let attempt = 1; faults.length === 0 && attempt <= 3; attempt++) {
     try {
-      const records = await insertRecords(db, kind, studyId, items, event);
+      const records = await insert(db, kind, studyId, items, event);
       if (records.length > 0) return { records, ids: items.map(({ id }) => id) };
       throw notFound('study');
     } catch (error) {
