@@ -1,5 +1,5 @@
 import { createHash } from 'node:crypto';
-import { mkdtemp, readdir, rm } from 'node:fs/promises';
+import { mkdtemp, readdir, readFile, rm } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join, relative } from 'node:path';
 import { setTimeout as sleep } from 'node:timers/promises';
@@ -61,6 +61,13 @@ async function checkWhole(studyId: string, jobId: string): Promise<void> {
   });
   const { body } = await service.call('GET', `/studies/${studyId}/slides?sort=fileName&pageSize=100`);
   expect(body.items.map(({ image }: Json) => image.sha256)).toEqual(contents.map(sha256));
+  // What is told is one thing, what is stored another.
+  const keys =
+    'select object_key from images join slides using (study_id, slide_id) where study_id = $1 order by file_name';
+  const ofStudy = await service.pool.query(keys, [studyId]);
+  const stored: string[] = [];
+  for (const { object_key } of ofStudy.rows) stored.push(sha256(await readFile(join(objects, object_key))));
+  expect(stored).toEqual(contents.map(sha256));
   await eventually(async () => (await service.pool.query('select from object_purges')).rowCount === 0, 40);
   const { rows } = await service.pool.query('select object_key from images');
   expect(await visible()).toEqual(rows.map(({ object_key }) => object_key).sort());
