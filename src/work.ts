@@ -83,7 +83,7 @@ export async function startWork(settings: WorkSettings, tell: Tell): Promise<{ s
       {
         name: 'sweep of what writers that died left half-written',
         everyMs: SWEEP_EVERY_MS,
-        run: () => store.sweep(),
+        run: (signal) => store.sweep({ prefixes: ['exports/', 'images/'], signal }),
       },
     ] satisfies Chore[],
     tell,
@@ -118,9 +118,9 @@ function openMasterKeys(source: MasterKeySource): Promise<MasterKeys> {
 
 /** Runs in the thread until it is told to stop; then hands its jobs back, closes everything and lets the thread end. */
 async function runInThread(settings: WorkSettings): Promise<void> {
-  // On Linux this concerns the calling thread alone: whoever waits for an answer goes first. 5 is a third
-  // of the others' share of a busy processor; less, and a job waits for every wink of the database that works for it.
-  if (process.platform === 'linux') setPriority(0, 5);
+  // On Linux this concerns the calling thread alone: whoever waits for an answer goes first. 10 is a tenth
+  // of the others' share of a busy processor.
+  if (process.platform === 'linux') setPriority(0, 10);
   const tell: Tell = (report) => parentPort?.postMessage(report);
   const work = await startWork(settings, tell);
   parentPort?.once('message', () => {

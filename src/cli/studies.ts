@@ -8,7 +8,7 @@ export const purge = command({
   details: 'The server does so by itself; this one is for a moment of your choice. Safe beside it, and after a crash.',
   run: (call) =>
     withDatabase(call, async ({ pool, settings }) => {
-      const store = await openStore(settings.config.objectStore);
+      const store = await openStore(settings.config.objectStore, { idleTimeoutMs: settings.config.cloudIdleTimeoutMs });
       try {
         const studies = await purgeStudies(pool, call.signal);
         let failed = 0;

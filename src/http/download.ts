@@ -76,7 +76,8 @@ export async function download(
   const send = async (reply: FastifyReply) => {
     if (isHead) return reply.send(Readable.from([]));
     const part = { start, end, ifMatch: version };
-    return reply.send(await open(reply, store, file.key, part, range ? null : file.sha256));
+    const isWhole = start === 0 && end === file.sizeBytes - 1;
+    return reply.send(await open(reply, store, file.key, part, isWhole ? file.sha256 : null));
   };
   return { status: range ? 206 : 200, headers, send };
 }
@@ -134,12 +135,14 @@ async function* exactly(source: Readable, bytes: number, sha256: string | null):
   let left = bytes;
   let last: Buffer | null = null;
   for await (const chunk of source as AsyncIterable<Buffer>) {
+    if (chunk.length === 0) continue;
     hash?.update(chunk);
     left -= chunk.length;
-    if (left <= 0) last = chunk.subarray(-1);
-    yield left > 0 ? chunk : chunk.subarray(0, -1);
+    if (left < 0) break;
+    if (left === 0) last = chunk.subarray(-1);
+    yield left === 0 ? chunk.subarray(0, -1) : chunk;
   }
-  if (left !== 0) throw new Error(`the object store sent ${bytes - left} bytes instead of ${bytes}`);
+  if (left !== 0) throw new Error(`the object store sent ${left < 0 ? 'more' : 'fewer'} than ${bytes} bytes`);
   if (hash && hash.digest('hex') !== sha256) throw new Error('the bytes from the object store are not those stored');
   if (last) yield last;
 }

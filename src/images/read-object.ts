@@ -70,6 +70,7 @@ export async function* readObject(reading: Reading): AsyncGenerator<Buffer> {
         start += PART_BYTES;
       }
       const part = (await ahead.shift()) as Buffer;
+      reading.signal.throwIfAborted();
       yield part;
       if (part.buffer.byteLength === PART_BYTES) free.push(Buffer.from(part.buffer));
       if (extra > 0) {

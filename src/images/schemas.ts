@@ -25,7 +25,7 @@ const jobMembers = {
   }),
   bytes: Type.Object({
     total: count('Bytes of all files whose size is known.'),
-    transferred: count('Bytes copied.'),
+    transferred: count('Bytes that came from the cloud (INGEST) or went to it (TRANSFER).'),
   }),
   errorMessage: nullable(Type.String({ description: 'Why it is FAILED or PARTIAL; null otherwise.' })),
   cancelRequestedDate: date('When :cancel was called; null before.'),
@@ -45,7 +45,7 @@ export const ImageFile = titled('ImageFile', {
   slideId: nullable(idOf('slide')),
   status: Type.Enum([...fileStatuses], { description: 'PENDING and RUNNING files are still to be done.' }),
   sizeBytes: nullable(count('Size; null while it is not known.')),
-  bytesTransferred: count('Bytes copied so far.'),
+  bytesTransferred: count('Bytes that have come from the cloud (INGEST) or gone to it (TRANSFER) so far.'),
   sha256: nullable(Type.String({ description: 'SHA-256 of the content, hexadecimal; null while it is not known.' })),
   attempts: count('Tries of this attempt of the job; a transient error is tried again.'),
   errorMessage: nullable(Type.String({ description: 'Why it is FAILED or CANCELLED; null otherwise.' })),

@@ -85,13 +85,20 @@ export async function syncDirectory({ handle }: OpenDirectory): Promise<void> {
 export interface SharedDirectory extends OpenDirectory {
   /** {@link syncDirectory}; writers who ask at the same time share one way to the disk. */
   sync(): Promise<void>;
+  /** Whether it is still where it was opened; who has it open would otherwise follow it to elsewhere. */
+  isThere(): Promise<boolean>;
+}
+
+interface Shared {
+  users: number;
+  opened: Promise<SharedDirectory>;
 }
 
 /** The directories below `root` that somebody is writing in. */
 export class SharedDirectories {
   readonly #root: string;
   readonly #mode: number;
-  readonly #inUse = new Map<string, { users: number; opened: Promise<SharedDirectory> }>();
+  readonly #inUse = new Map<string, Shared>();
 
   /** @param mode of directories that have to be made. */
   constructor(root: string, mode: number) {
@@ -101,27 +108,49 @@ export class SharedDirectories {
 
   /** Runs `work` in the directory, which is made where it is not there. `key` is for messages. */
   async use<T>(path: string, key: string, work: (directory: SharedDirectory) => Promise<T>): Promise<T> {
-    const known = this.#inUse.get(path) ?? { users: 0, opened: this.#open(path, key) };
-    this.#inUse.set(path, known);
-    known.users++;
+    const known = this.#inUse.get(path);
+    if (known) {
+      const done = await this.#with(path, known, async (directory) =>
+        (await directory.isThere()) ? { result: await work(directory) } : this.#forget(path, known),
+      );
+      if (done) return done.result;
+    }
+    const opened = this.#inUse.get(path) ?? { users: 0, opened: this.#open(path, key) };
+    this.#inUse.set(path, opened);
+    return this.#with(path, opened, work);
+  }
+
+  async #with<T>(path: string, shared: Shared, work: (directory: SharedDirectory) => Promise<T>): Promise<T> {
+    shared.users++;
     try {
-      return await work(await known.opened);
+      return await work(await shared.opened);
     } catch (error) {
-      // It may be another directory, or none, that has this name by now: whoever comes next is to look anew.
-      if (this.#inUse.get(path) === known) this.#inUse.delete(path);
+      this.#forget(path, shared);
       throw error;
     } finally {
-      known.users--;
-      if (known.users === 0) {
-        if (this.#inUse.get(path) === known) this.#inUse.delete(path);
-        await known.opened.then(({ handle }) => handle.close()).catch(() => {});
+      shared.users--;
+      if (shared.users === 0) {
+        this.#forget(path, shared);
+        await shared.opened.then(({ handle }) => handle.close()).catch(() => {});
       }
     }
+  }
+
+  /** It may be another directory, or none, that has this name by now: whoever comes next is to look anew. */
+  #forget(path: string, shared: Shared): null {
+    if (this.#inUse.get(path) === shared) this.#inUse.delete(path);
+    return null;
   }
 
   async #open(path: string, key: string): Promise<SharedDirectory> {
     await makeDirectory(this.#root, path, key, this.#mode);
     const directory = await openDirectory(this.#root, path, key);
-    return { ...directory, sync: inTurns(() => syncDirectory(directory)) };
+    const { handle } = directory;
+    const place = await pathOf(handle, path);
+    return {
+      ...directory,
+      sync: inTurns(() => syncDirectory(directory)),
+      isThere: async () => (await pathOf(handle, path)) === place,
+    };
   }
 }

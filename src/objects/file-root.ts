@@ -1,4 +1,4 @@
-import type { Readable } from 'node:stream';
+import { Readable } from 'node:stream';
 import { openFileStore } from './file.ts';
 import { defaultIdleTimeoutMs, readWithIdleTimeout, withIdleTimeout } from './idle.ts';
 import {
@@ -10,7 +10,7 @@ import {
   type ReadOptions,
   type WriteOptions,
 } from './store.ts';
-import { takeBody } from './stream.ts';
+import { endOnAbort, takeBody } from './stream.ts';
 
 /** A directory tree that the administrator opened: one item of `SDS_FILE_ROOTS` (decisions §5). */
 export interface OpenedRoot {
@@ -94,16 +94,17 @@ class FileRoot implements ObjectStore {
     const { signal, onProgress } = options;
     const endBody = takeBody(body);
     try {
-      return await this.#timed(key, signal, (stop, progress) =>
-        this.#store.write(key, body, {
+      return await this.#timed(key, signal, (stop, progress) => {
+        if (body instanceof Readable) endOnAbort(body, stop);
+        return this.#store.write(key, patiently(body, progress, this.#idleTimeoutMs), {
           ...options,
           signal: stop,
           onProgress(bytes) {
             progress();
             onProgress?.(bytes);
           },
-        }),
-      );
+        });
+      });
     } finally {
       endBody();
     }
@@ -152,5 +153,21 @@ class FileRoot implements ObjectStore {
   ): Promise<T> {
     const what = key === undefined ? this.description : this.#what(key);
     return withIdleTimeout({ what, idleTimeoutMs: this.#idleTimeoutMs, signal }, work);
+  }
+}
+
+/** The chunks of a body. To wait for one is to wait for its source, which has an idle timeout of its own. */
+async function* patiently(body: Body, progress: () => void, idleTimeoutMs: number): AsyncGenerator<Uint8Array> {
+  const chunks: AsyncIterator<Uint8Array> = body[Symbol.asyncIterator]();
+  try {
+    for (;;) {
+      const waiting = setInterval(progress, idleTimeoutMs / 4);
+      const next = await chunks.next().finally(() => clearInterval(waiting));
+      progress();
+      if (next.done) return;
+      yield next.value;
+    }
+  } finally {
+    await chunks.return?.();
   }
 }

@@ -23,8 +23,13 @@ export async function sweepIncoming(dir: string, olderThanMs = orphanAgeMs): Pro
         () => 0,
       );
       if (age < olderThanMs) continue;
-      await unlink(path);
-      swept++;
+      // Otherwise its writer or another sweep was faster.
+      await unlink(path).then(
+        () => swept++,
+        (error: unknown) => {
+          if (!hasCode(error, 'ENOENT')) throw error;
+        },
+      );
     }
   } catch (error) {
     if (!hasCode(error, 'ENOENT')) throw fileError(error, incomingName);

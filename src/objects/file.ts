@@ -17,6 +17,7 @@ import {
   type ObjectInfo,
   type OwnStore,
   type ReadOptions,
+  type SweepOptions,
   type WriteOptions,
 } from './store.ts';
 import { takeBody, toBytes } from './stream.ts';
@@ -162,7 +163,7 @@ class FileStore implements OwnStore {
     });
   }
 
-  sweep(olderThanMs?: number): Promise<number> {
+  sweep({ olderThanMs }: SweepOptions): Promise<number> {
     return sweepIncoming(this.#root, olderThanMs);
   }
 

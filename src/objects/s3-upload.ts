@@ -119,7 +119,9 @@ class Upload {
   async abort(): Promise<void> {
     await Promise.allSettled(this.#underWay);
     if (this.#id === null) return;
-    await this.#client.send(new AbortMultipartUploadCommand({ ...this.#target, UploadId: this.#id })).catch(() => {}); // The error that led here says more; a sweep finds what is left.
+    const command = new AbortMultipartUploadCommand({ ...this.#target, UploadId: this.#id });
+    // The error that led here says more than one of this; a sweep finds what is left.
+    await this.#client.send(command).catch(() => {});
   }
 
   /** Sends one part beside the others, waiting first until there is room for it. */
@@ -128,6 +130,8 @@ class Upload {
     if (number > maxParts) throw new ObjectError('failed', `${this.#what} is too large to be sent without its size.`);
     const mostUnderWay = Math.max(1, Math.floor(memoryBytes / this.#partBytes) - 1);
     while (this.#underWay.size >= mostUnderWay) await Promise.race(this.#underWay);
+    // Another part failed for good: the rest of the body is of no use.
+    this.#signal.throwIfAborted();
     const entry: UploadedPart = { PartNumber: number, ETag: '' };
     this.#parts.push(entry);
     const sending = this.#send((abortSignal) =>
@@ -147,7 +151,8 @@ class Upload {
         this.#options.onProgress?.(this.#sentBytes);
         if (part.length === this.#partBytes) this.#free.push(part);
       })
-      .catch((error: unknown) => this.#stop.abort(error)); // Also wakes a wait for a body that does not come.
+      // Also wakes a wait for a stream that does not come.
+      .catch((error: unknown) => this.#stop.abort(error));
     const tracked = sending.finally(() => this.#underWay.delete(tracked));
     this.#underWay.add(tracked);
   }

@@ -9,6 +9,7 @@ import {
   S3Client,
 } from '@aws-sdk/client-s3';
 import { getSignedUrl } from '@aws-sdk/s3-request-presigner';
+import { defaultIdleTimeoutMs } from './idle.ts';
 import { codeOf, s3Error } from './s3-errors.ts';
 import { type Agents, createAgents, createRequestHandler } from './s3-http.ts';
 import { verifiedBody } from './s3-read.ts';
@@ -23,6 +24,7 @@ import {
   type ObjectInfo,
   type OwnStore,
   type ReadOptions,
+  type SweepOptions,
   type WriteOptions,
 } from './store.ts';
 import { endOnAbort, takeBody } from './stream.ts';
@@ -68,7 +70,10 @@ class S3Store implements OwnStore {
       // A customer's keys must not go to the endpoint that the environment names for the service's own store.
       ...(credentials ? { credentials, ignoreConfiguredEndpointUrls: true } : {}),
       forcePathStyle: options.forcePathStyle ?? false,
-      requestHandler: createRequestHandler(options.agents ?? createAgents(), options.idleTimeoutMs ?? 30_000),
+      requestHandler: createRequestHandler(
+        options.agents ?? createAgents(),
+        options.idleTimeoutMs ?? defaultIdleTimeoutMs,
+      ),
       // The SDK's default checksums break many S3-compatible services. The signature covers the SHA-256 of a body anyway.
       requestChecksumCalculation: 'WHEN_REQUIRED',
       responseChecksumValidation: 'WHEN_REQUIRED',
@@ -187,9 +192,15 @@ class S3Store implements OwnStore {
     }
   }
 
-  sweep(olderThanMs?: number): Promise<number> {
-    const where = { Bucket: this.#bucket, Prefix: this.#prefix };
-    return this.#call(this.description, undefined, () => abortOrphans(this.#client, where, olderThanMs));
+  async sweep({ prefixes, olderThanMs, signal }: SweepOptions): Promise<number> {
+    let swept = 0;
+    for (const prefix of prefixes) {
+      const orphans = { Bucket: this.#bucket, Prefix: this.#prefix + prefix, olderThanMs };
+      swept += await this.#call(this.description, signal, (abort) =>
+        abortOrphans(this.#client, { ...orphans, ...abort }),
+      );
+    }
+    return swept;
   }
 
   async close(): Promise<void> {

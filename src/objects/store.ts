@@ -81,11 +81,16 @@ export interface ObjectStore {
 
 /** A store that nobody but this service writes to. */
 export interface OwnStore extends ObjectStore {
-  /**
-   * Removes what writers that died left half-written; tells how many that were. `olderThanMs` says what is old enough
-   * for its writer to be dead; the default suits the store.
-   */
-  sweep(olderThanMs?: number): Promise<number>;
+  /** Removes what writers that died left half-written; tells how many that were. */
+  sweep(options: SweepOptions): Promise<number>;
+}
+
+export interface SweepOptions {
+  /** What the service's own keys begin with: nothing else is touched, as others may use the bucket too. */
+  prefixes: string[];
+  /** What is old enough for its writer to be dead. The default suits the store. */
+  olderThanMs?: number;
+  signal?: AbortSignal;
 }
 
 /** Why a store refused. `transient` ones are worth another try; the rest need a person. */
