@@ -1,4 +1,5 @@
 import { execFile } from 'node:child_process';
+import { stat } from 'node:fs/promises';
 import { join } from 'node:path';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { promisify } from 'node:util';
@@ -15,6 +16,7 @@ interface Job {
   exportId: string;
   exportStatus: { status: string; recordsWritten: number };
   errorMessage: string | null;
+  startedDate: string;
 }
 
 /** Starts an export and waits for its end; milliseconds from POST to COMPLETED. The job is deleted afterwards. */
@@ -28,9 +30,13 @@ async function exportStudy(subject: Subject, study: string, format: 'JSON' | 'XL
   }
   const ms = performance.now() - began;
   if (job.errorMessage) throw new Error(job.errorMessage);
-  const headers = { authorization: `Bearer ${subject.token}` };
-  await fetch(`${subject.url}${path}/${job.exportId}`, { method: 'DELETE', headers });
+  await remove(subject, study, job.exportId);
   return ms;
+}
+
+async function remove(subject: Subject, study: string, exportId: string): Promise<void> {
+  const headers = { authorization: `Bearer ${subject.token}` };
+  await fetch(`${subject.url}/studies/${study}/exports/${exportId}`, { method: 'DELETE', headers });
 }
 
 async function timed(work: () => Promise<unknown>): Promise<number> {
@@ -91,13 +97,28 @@ export async function exportFigures(): Promise<Figure[]> {
       }
     }
     figures.push(...(await pressureFigures(subject, small, large.study)));
-    const times: number[] = [];
-    for (let round = 0; round < 20; round++) times.push(await exportStudy(subject, small.study, 'JSON'));
-    figures.push({ name: 'export of 1,000 findings, POST to COMPLETED', unit: 'ms', value: median(times) });
+    figures.push(await startFigure(subject, small.study));
     return figures;
   } finally {
     await subject.stop();
   }
+}
+
+/** From the start of a job (its `startedDate`) to the last byte of its file, which is after the first, of a small study. */
+async function startFigure(subject: Subject, study: string): Promise<Figure> {
+  const times: number[] = [];
+  for (let round = 0; round < 20; round++) {
+    let job = await subject.call<Job>('POST', `/studies/${study}/exports`, { format: 'JSON' });
+    while (!['COMPLETED', 'FAILED'].includes(job.exportStatus.status)) {
+      await sleep(10);
+      job = await subject.call<Job>('GET', `/studies/${study}/exports/${job.exportId}`);
+    }
+    const { mtimeMs } = await stat(join(subject.dir, 'objects', 'exports', job.exportId, '1'));
+    times.push(mtimeMs - Date.parse(job.startedDate));
+    await remove(subject, study, job.exportId);
+  }
+  const name = 'start of a job to the first byte (and the last), 1,000 findings';
+  return { name, unit: 'ms', value: median(times), target: { atMost: 100 } };
 }
 
 /** The workbook against psql and libxlsxwriter in C, both from the database to the finished file. */
@@ -153,7 +174,7 @@ async function pressureFigures(
     const pressed = async () => {
       let going = true;
       const exports = (async () => {
-        while (going) await exportStudy(subject, large, 'JSON');
+        for (let n = 0; going; n++) await exportStudy(subject, large, n % 2 ? 'XLSX' : 'JSON');
       })();
       await sleep(500);
       const value = await p99();

@@ -118,22 +118,21 @@ export async function imageFigures(): Promise<Figure[]> {
         const measured = await memoryGrowth(pid, () => job('/image/jobs:ingest', ingest));
         times.ours.push(measured.result);
         growth.push(measured.growthMb);
-        const target = join(dir, 'copied');
+        // Nothing is deleted before the end: a file system is slower for a while where many files have gone.
+        const target = join(dir, 'copied', prefix, String(round));
+        await mkdir(target, { recursive: true });
         times.rclone.push(
           await timed(async () => {
             await rclone(peer.url, ['copy', `peer:${BUCKET}/${prefix}`, target]);
             await run('sh', ['-c', 'sha256sum "$1"/* > "$1.sums"', 'sh', target]);
           }),
         );
-        await rm(target, { recursive: true });
         if (count > 100) continue;
         const transfer = { studyId, credentialId, prefix: `out-${round}/` };
         const out = await memoryGrowth(pid, () => job('/image/jobs:transfer', transfer));
         times.out.push(out.result);
         growth.push(out.growthMb);
         times.rcloneOut.push(await timed(() => rclone(peer.url, ['copy', source, `peer:${BUCKET}/rclone-${round}/`])));
-        await rclone(peer.url, ['purge', `peer:${BUCKET}/out-${round}`]);
-        await rclone(peer.url, ['purge', `peer:${BUCKET}/rclone-${round}`]);
       }
       const throughput = (seconds: number[]) => megabytes / median(seconds);
       figures.push({
@@ -153,7 +152,6 @@ export async function imageFigures(): Promise<Figure[]> {
         });
       }
       figures.push({ name: `memory for ${name}`, unit: 'MB', value: Math.max(...growth), target: { atMost: 150 } });
-      await rm(source, { recursive: true });
     }
     figures.push(...(await watcherFigures(subject)));
     return figures;
