@@ -11,6 +11,8 @@ import { bucketsXml, listXml, partsXml, readKeys, readParts, resultXml, uploadsX
 export interface Shelf {
   /** Where bodies are kept. */
   dir: string;
+  /** Most entries of a page of a listing. */
+  pageSize: number;
   buckets: Map<string, Bucket>;
 }
 
@@ -46,12 +48,12 @@ export async function perform(shelf: Shelf, operation: Operation, call: Call): P
     case 'bucket':
       return query.has('location') ? xml(resultXml('LocationConstraint', {})) : { status: 200 };
     case 'list':
-      return xml(listXml(bucketName, bucket, query));
+      return xml(listXml(bucketName, bucket, query, shelf.pageSize));
     case 'uploads':
       return xml(
         key
           ? partsXml(bucketName, bucket.upload(query.get('uploadId') ?? '', key))
-          : uploadsXml(bucketName, bucket, query.get('prefix') ?? ''),
+          : uploadsXml(bucketName, bucket, query, shelf.pageSize),
       );
     case 'head':
     case 'get':

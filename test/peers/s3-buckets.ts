@@ -27,6 +27,8 @@ export interface Upload {
   key: string;
   headers: ObjectHeaders;
   parts: Map<number, Part>;
+  /** When it was begun; a test may set it back. */
+  initiatedDate: Date;
 }
 
 export interface Listing {
@@ -35,6 +37,14 @@ export interface Listing {
   /** Only what comes after this key or common prefix. */
   after: string;
   maxKeys: number;
+}
+
+export interface UploadListing {
+  prefix: string;
+  /** Only uploads of later keys, and those of this very key whose id comes after `afterId`, where there is one. */
+  afterKey: string;
+  afterId: string;
+  maxUploads: number;
 }
 
 /** All parts but the last must have 5 MiB. */
@@ -68,7 +78,7 @@ export class Bucket {
   }
 
   create(key: string, headers: ObjectHeaders): Upload {
-    const upload = { id: randomUUID(), key, headers, parts: new Map() };
+    const upload = { id: randomUUID(), key, headers, parts: new Map(), initiatedDate: new Date() };
     this.uploads.set(upload.id, upload);
     return upload;
   }
@@ -114,6 +124,18 @@ export class Bucket {
   abort(upload: Upload): void {
     this.uploads.delete(upload.id);
     for (const part of upload.parts.values()) part.blob.drop();
+  }
+
+  /** One page of open uploads in the order of their keys and ids. */
+  listUploads({ prefix, afterKey, afterId, maxUploads }: UploadListing): { uploads: Upload[]; isTruncated: boolean } {
+    const isAfter = ({ key, id }: Upload) => {
+      const order = compareBytes(key, afterKey);
+      return order > 0 || (order === 0 && afterId !== '' && id > afterId);
+    };
+    const uploads = [...this.uploads.values()]
+      .filter((upload) => upload.key.startsWith(prefix) && isAfter(upload))
+      .sort((a, b) => compareBytes(a.key, b.key) || (a.id < b.id ? -1 : 1));
+    return { uploads: uploads.slice(0, maxUploads), isTruncated: uploads.length > maxUploads };
   }
 
   /** One page in UTF-8 byte order; `next` is the `after` of the page behind it, null on the last. */

@@ -34,6 +34,8 @@ export interface Fault {
   does: Failure;
   /** Bytes of the body that pass before it happens (reset, hang, corrupt, truncate). Default 0; for `get` 0 = no headers. */
   afterBytes?: number;
+  /** Requests that it lets pass first. Default 0. */
+  after?: number;
   /** How often it happens. Default 1; Infinity until removed. */
   times?: number;
   /** Chance of each request to be hit, 0 to 1. Default 1. */
@@ -62,7 +64,7 @@ export interface Faults {
 }
 
 export function createFaults(random: () => number = Math.random): Faults {
-  const placed = new Set<PlacedFault & { hits: number }>();
+  const placed = new Set<PlacedFault & { hits: number; passed: number }>();
   return {
     add(fault) {
       let release = () => {};
@@ -72,6 +74,7 @@ export function createFaults(random: () => number = Math.random): Faults {
       const entry = {
         fault,
         hits: 0,
+        passed: 0,
         removed,
         remove: () => {
           placed.delete(entry);
@@ -86,9 +89,9 @@ export function createFaults(random: () => number = Math.random): Faults {
     },
     take(operation, key) {
       for (const entry of placed) {
-        const { on, times = 1, probability = 1, key: accepts } = entry.fault;
+        const { on, after = 0, times = 1, probability = 1, key: accepts } = entry.fault;
         if (![on].flat().includes(operation) || entry.hits >= times || (accepts && !accepts(key))) continue;
-        if (random() >= probability) continue;
+        if (entry.passed++ < after || random() >= probability) continue;
         entry.hits++;
         return entry;
       }

@@ -4,6 +4,7 @@ import { Readable } from 'node:stream';
 import { buffer } from 'node:stream/consumers';
 import {
   CopyObjectCommand,
+  CreateMultipartUploadCommand,
   DeleteObjectsCommand,
   GetObjectCommand,
   ListMultipartUploadsCommand,
@@ -180,7 +181,7 @@ describe('the S3 server of the tests', () => {
     const done = upload.done();
     while (hang.hits === 0) await new Promise((resolve) => setImmediate(resolve));
     const { Uploads } = await client.send(new ListMultipartUploadsCommand({ Bucket }));
-    expect(Uploads).toMatchObject([{ Key: 'open' }]);
+    expect(Uploads).toMatchObject([{ Key: 'open', Initiated: expect.any(Date) }]);
     expect(server.stats.openUploads).toBe(1);
     const UploadId = Uploads?.[0]?.UploadId;
     const { Parts } = await client.send(new ListPartsCommand({ Bucket, Key: 'open', UploadId }));
@@ -193,6 +194,25 @@ describe('the S3 server of the tests', () => {
     expect(server.stats.openUploads).toBe(0);
   });
 
+  test('lists open uploads below a prefix in pages, in the order of their keys and ids', async () => {
+    for (const Key of ['pages/b', 'pages/a', 'other', 'pages/a', 'pages/c'])
+      await client.send(new CreateMultipartUploadCommand({ Bucket, Key }));
+    const list = (more = {}) =>
+      client.send(new ListMultipartUploadsCommand({ Bucket, Prefix: 'pages/', MaxUploads: 1, ...more }));
+    const seen: string[] = [];
+    for (let page = await list(); ; ) {
+      seen.push(...(page.Uploads ?? []).map(({ Key, UploadId }) => `${Key} ${UploadId}`));
+      if (!page.IsTruncated) break;
+      page = await list({ KeyMarker: page.NextKeyMarker, UploadIdMarker: page.NextUploadIdMarker });
+    }
+    const ours = [...server.uploads(Bucket).values()].filter(({ key }) => key.startsWith('pages/'));
+    expect(seen).toEqual(ours.map(({ key, id }) => `${key} ${id}`).sort());
+    // Without an id, what comes after the key.
+    const { Uploads } = await list({ KeyMarker: 'pages/a', MaxUploads: 9 });
+    expect(Uploads?.map(({ Key }) => Key)).toEqual(['pages/b', 'pages/c']);
+    server.uploads(Bucket).clear();
+  });
+
   test('fails as often as it is told, and counts', async () => {
     const fault = server.faults.add({ on: 'get', does: 'slow-down', times: 2, key: (key) => key === 'stream' });
     const before = server.stats.requests.get;
@@ -202,5 +222,8 @@ describe('the S3 server of the tests', () => {
     await expect(read('stream')).rejects.toMatchObject({ name: 'SlowDown' });
     await read('stream').then(({ Body }) => buffer(Body as Readable));
     expect([fault.hits, server.stats.requests.get - before]).toEqual([2, 4]);
+    server.faults.add({ on: 'get', does: 'slow-down', after: 1 });
+    await read('stream').then(({ Body }) => buffer(Body as Readable));
+    await expect(read('stream')).rejects.toMatchObject({ name: 'SlowDown' });
   });
 });

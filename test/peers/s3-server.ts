@@ -9,7 +9,7 @@ import { pipeline } from 'node:stream/promises';
 import { fileURLToPath } from 'node:url';
 import { parseArgs } from 'node:util';
 import { type Answer, perform, type Shelf } from './s3-answers.ts';
-import { Bucket, type StoredObject } from './s3-buckets.ts';
+import { Bucket, type StoredObject, type Upload } from './s3-buckets.ts';
 import { createFaults, type Fault, type Faults, type Operation, type PlacedFault } from './s3-faults.ts';
 import { type Keys, S3Error, verifySignature } from './s3-signature.ts';
 import { errorXml } from './s3-xml.ts';
@@ -23,6 +23,8 @@ export interface S3ServerOptions extends Keys {
   port?: number;
   /** Where bodies over 64 KiB are kept. Default: a temporary directory, removed by `close`. */
   dir?: string;
+  /** Most entries of a page of a listing. Default 1,000, as S3 has it. */
+  pageSize?: number;
 }
 
 export interface S3Stats {
@@ -43,6 +45,8 @@ export interface S3Server {
   stats: S3Stats;
   /** What a bucket holds now. */
   objects(bucket: string): Map<string, StoredObject>;
+  /** The multipart uploads of a bucket that are open now, by id. */
+  uploads(bucket: string): Map<string, Upload>;
   /** Bytes of an object. */
   body(bucket: string, key: string): Promise<Buffer>;
   close(): Promise<void>;
@@ -55,6 +59,7 @@ export interface S3Server {
 export async function startS3Server(options: S3ServerOptions): Promise<S3Server> {
   const dir = options.dir ?? (await mkdtemp(join(tmpdir(), 's3-')));
   await mkdir(dir, { recursive: true });
+  const { pageSize = 1000 } = options;
   const buckets = new Map(options.buckets.map((name) => [name, new Bucket()]));
   const faults = createFaults();
   const operations: Operation[] = ['bucket', 'list', 'head', 'get', 'put', 'copy', 'delete'];
@@ -70,7 +75,7 @@ export async function startS3Server(options: S3ServerOptions): Promise<S3Server>
     },
   };
   const server = createServer((request, response) => {
-    serve({ options, dir, buckets, faults, stats }, request, response).catch(() => response.destroy());
+    serve({ options, dir, pageSize, buckets, faults, stats }, request, response).catch(() => response.destroy());
   });
   server.keepAliveTimeout = 60_000;
   server.on('connection', () => stats.connections++);
@@ -85,6 +90,7 @@ export async function startS3Server(options: S3ServerOptions): Promise<S3Server>
     faults,
     stats,
     objects: (name) => bucket(name).objects,
+    uploads: (name) => bucket(name).uploads,
     body: (name, key) => {
       const { blob, sizeBytes } = bucket(name).object(key);
       return buffer(blob.read(0, sizeBytes - 1));

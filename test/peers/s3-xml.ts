@@ -32,14 +32,14 @@ export function bucketsXml(names: string[]): string {
   return `${head}<ListAllMyBucketsResult ${namespace}><Buckets>${buckets.join('')}</Buckets></ListAllMyBucketsResult>`;
 }
 
-/** ListObjects of either version; the page markers are keys in clear (version 1) or base64 (version 2). */
-export function listXml(name: string, bucket: Bucket, query: URLSearchParams): string {
+/** ListObjects of either version, at most `pageSize` a page; the page markers are keys in clear (version 1) or base64 (version 2). */
+export function listXml(name: string, bucket: Bucket, query: URLSearchParams, pageSize: number): string {
   const second = query.get('list-type') === '2';
   const quote = query.get('encoding-type') === 'url' ? (text: string) => encode(text).replaceAll('%2F', '/') : String;
   const token = query.get('continuation-token');
   const prefix = query.get('prefix') ?? '';
   const delimiter = query.get('delimiter') ?? '';
-  const maxKeys = Math.min(Number(query.get('max-keys') ?? 1000), 1000);
+  const maxKeys = Math.min(Number(query.get('max-keys') ?? pageSize), pageSize);
   const after = second
     ? token
       ? Buffer.from(token, 'base64').toString()
@@ -73,12 +73,30 @@ function facts(object: StoredObject, quote: (text: string) => string): Record<st
   };
 }
 
-export function uploadsXml(name: string, bucket: Bucket, prefix: string): string {
-  const named = [...bucket.uploads.values()].filter(({ key }) => key.startsWith(prefix));
-  const uploads = named.map(
-    ({ id, key }) => `<Upload>${members({ Key: key, UploadId: id, Initiated: new Date().toISOString() })}</Upload>`,
-  );
-  const values = members({ Bucket: name, IsTruncated: false });
+/** ListMultipartUploads, at most `pageSize` a page. */
+export function uploadsXml(name: string, bucket: Bucket, query: URLSearchParams, pageSize: number): string {
+  const quote = query.get('encoding-type') === 'url' ? (text: string) => encode(text).replaceAll('%2F', '/') : String;
+  const prefix = query.get('prefix') ?? '';
+  const afterKey = query.get('key-marker') ?? '';
+  const afterId = query.get('upload-id-marker') ?? '';
+  const maxUploads = Math.min(Number(query.get('max-uploads') ?? pageSize), pageSize);
+  const page = bucket.listUploads({ prefix, afterKey, afterId, maxUploads });
+  const last = page.isTruncated ? page.uploads.at(-1) : undefined;
+  const values = members({
+    Bucket: name,
+    KeyMarker: quote(afterKey),
+    UploadIdMarker: afterId,
+    NextKeyMarker: last && quote(last.key),
+    NextUploadIdMarker: last?.id,
+    Prefix: quote(prefix),
+    MaxUploads: maxUploads,
+    EncodingType: query.get('encoding-type'),
+    IsTruncated: page.isTruncated,
+  });
+  const uploads = page.uploads.map(({ id, key, initiatedDate }) => {
+    const facts = { Key: quote(key), UploadId: id, StorageClass: 'STANDARD', Initiated: initiatedDate.toISOString() };
+    return `<Upload>${members(facts)}</Upload>`;
+  });
   return `${head}<ListMultipartUploadsResult ${namespace}>${values}${uploads.join('')}</ListMultipartUploadsResult>`;
 }
 
