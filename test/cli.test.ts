@@ -6,7 +6,7 @@ import { join } from 'node:path';
 import { text } from 'node:stream/consumers';
 import { fileURLToPath } from 'node:url';
 import { afterEach, beforeEach, expect, test, vi } from 'vitest';
-import { environment, listening } from './node.ts';
+import { environment, exitOf, listening } from './node.ts';
 
 // Each test starts up to a dozen processes, among them databases: seconds on an idle machine, more on a busy one.
 vi.setConfig({ testTimeout: 180_000, hookTimeout: 60_000 });
@@ -32,8 +32,7 @@ function start(args: string[], settings: Record<string, string> = {}) {
   const env = environment({ SDS_DATA_DIR: join(dir, 'data'), SDS_PORT: '0', ...settings });
   const child = spawn(process.execPath, [bin, ...args], { env, stdio: ['ignore', 'pipe', 'pipe'] });
   children.push(child);
-  const exit = new Promise<number | null>((resolve) => child.once('exit', resolve));
-  return { child, exit, out: text(child.stdout), err: text(child.stderr) };
+  return { child, exit: exitOf(child), out: text(child.stdout), err: text(child.stderr) };
 }
 
 async function sds(args: string[], env: Record<string, string> = {}) {

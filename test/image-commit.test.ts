@@ -47,20 +47,28 @@ const slidesOf = async (studyId: string): Promise<[fileName: string, imageId: st
 };
 const statusesOf = async ({ id }: ClaimedJob) => (await filesOf(service, id)).map(({ status }) => status);
 
-/** What `work` answers when it meets a change that is not committed yet, and is, once it waits for it. */
+/** What `work` answers when it meets a change that is not committed yet, and is, once it waits for it, as it must. */
 async function meanwhile<T>(change: [text: string, values: string[]], work: () => Promise<T>): Promise<T> {
   const tx = await service.pool.connect();
   try {
     await tx.query('begin');
     await tx.query(...change);
     let isOver = false;
+    let hasWaited = false;
     const working = work().finally(() => (isOver = true));
+    // It may fail before anybody asks how it went.
+    working.catch(() => {});
     const waiting = `select from pg_locks join pg_stat_activity using (pid)
       where datname = current_database() and not granted`;
     // Another connection, as a transaction sees the activity of one moment.
-    await eventually(async () => isOver || (await service.pool.query(waiting)).rows.length > 0);
+    await eventually(async () => {
+      hasWaited = (await service.pool.query(waiting)).rows.length > 0;
+      return hasWaited || isOver;
+    });
     await tx.query('commit');
-    return await working;
+    const answer = await working;
+    expect(hasWaited).toBe(true);
+    return answer;
   } finally {
     await tx.query('rollback');
     tx.release();

@@ -2,6 +2,7 @@ import { type ChildProcess, spawn } from 'node:child_process';
 import { mkdtemp, rm } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
+import { createInterface } from 'node:readline';
 import { fileURLToPath } from 'node:url';
 import { afterAll } from 'vitest';
 import { MASTER_KEY, type TestService } from './service.ts';
@@ -11,7 +12,7 @@ const main = fileURLToPath(new URL('../src/main.ts', import.meta.url));
 /** `sds serve` as a process of its own, which can be killed, stopped and hung. */
 export interface Node {
   process: ChildProcess;
-  /** Its exit code; null once a signal has ended it. */
+  /** Its exit code; null once a signal has ended it. Rejects where it could not be started. */
   exit: Promise<number | null>;
 }
 
@@ -21,15 +22,25 @@ export function environment(settings: Record<string, string>): NodeJS.ProcessEnv
   return { ...Object.fromEntries(own), ...settings };
 }
 
-/** The URL that a starting `sds serve` tells once it is ready; rejects where it ends before. */
+/** How a process ends, as {@link Node.exit} has it. */
+export function exitOf(child: ChildProcess): Promise<number | null> {
+  const exit = new Promise<number | null>((resolve, reject) => child.once('exit', resolve).once('error', reject));
+  // Who is concerned will wait for it.
+  exit.catch(() => {});
+  return exit;
+}
+
+/** The URL that a starting `sds serve` tells once it is ready; rejects where it ends before, or never began. */
 export function listening({ stdout, ...child }: Pick<ChildProcess, 'stdout'> & Pick<Node, 'exit'>): Promise<string> {
   return new Promise((resolve, reject) => {
-    stdout?.once('data', (line: Buffer) => {
-      const url = /^listening on (http:\/\/127\.0\.0\.1:\d+)\n$/.exec(line.toString())?.[1];
-      if (url) resolve(url);
-      else reject(new Error(`unexpected: ${line}`));
-    });
-    void child.exit.then((code) => reject(new Error(`the server ended with ${code}`)));
+    if (stdout) {
+      createInterface({ input: stdout }).once('line', (line) => {
+        const url = /^listening on (http:\/\/127\.0\.0\.1:\d+)$/.exec(line)?.[1];
+        if (url) resolve(url);
+        else reject(new Error(`unexpected: ${line}`));
+      });
+    }
+    child.exit.then((code) => reject(new Error(`the server ended with ${code}`)), reject);
   });
 }
 
@@ -42,7 +53,7 @@ export function useNodes(service: TestService, settings: Record<string, string>)
   const homes: string[] = [];
   afterAll(async () => {
     for (const node of nodes) node.process.kill('SIGKILL');
-    await Promise.all(nodes.map(({ exit }) => exit));
+    await Promise.allSettled(nodes.map(({ exit }) => exit));
     for (const home of homes) await rm(home, { recursive: true, force: true });
   });
   return async () => {
@@ -60,7 +71,7 @@ export function useNodes(service: TestService, settings: Record<string, string>)
       }),
       stdio: ['ignore', 'pipe', 'inherit'],
     });
-    const exit = new Promise<number | null>((resolve) => child.once('exit', resolve));
+    const exit = exitOf(child);
     const node = { process: child, exit };
     nodes.push(node);
     await listening({ stdout: child.stdout, exit });

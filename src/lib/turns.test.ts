@@ -81,7 +81,10 @@ test('nothing is kept of a run that is over', async () => {
     return new WeakRef(error);
   };
   const kept = await fail();
-  await settle();
-  collect();
+  // One collection need not find everything: what ran last may still be on the engine's own stack.
+  for (let tries = 0; tries < 20 && kept.deref(); tries++) {
+    await settle();
+    collect();
+  }
   expect(kept.deref()).toBeUndefined();
 });
