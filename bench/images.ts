@@ -63,7 +63,9 @@ async function finished(subject: Subject, { jobId }: Job): Promise<Job> {
   }
 }
 
+/** Seconds of `work`, which does not wait for what others have left to be written to the disk. */
 async function timed(work: () => Promise<unknown>): Promise<number> {
+  await run('sync');
   const began = performance.now();
   await work();
   return (performance.now() - began) / 1_000;
@@ -118,7 +120,6 @@ export async function imageFigures(): Promise<Figure[]> {
         const measured = await memoryGrowth(pid, () => job('/image/jobs:ingest', ingest));
         times.ours.push(measured.result);
         growth.push(measured.growthMb);
-        // Nothing is deleted before the end: a file system is slower for a while where many files have gone.
         const target = join(dir, 'copied', prefix, String(round));
         await mkdir(target, { recursive: true });
         times.rclone.push(
@@ -127,12 +128,16 @@ export async function imageFigures(): Promise<Figure[]> {
             await run('sh', ['-c', 'sha256sum "$1"/* > "$1.sums"', 'sh', target]);
           }),
         );
+        // Thousands of small files stay until the end: a file system is slow for minutes where many have gone.
         if (count > 100) continue;
+        await rm(target, { recursive: true });
         const transfer = { studyId, credentialId, prefix: `out-${round}/` };
         const out = await memoryGrowth(pid, () => job('/image/jobs:transfer', transfer));
         times.out.push(out.result);
         growth.push(out.growthMb);
         times.rcloneOut.push(await timed(() => rclone(peer.url, ['copy', source, `peer:${BUCKET}/rclone-${round}/`])));
+        await rclone(peer.url, ['purge', `peer:${BUCKET}/out-${round}`]);
+        await rclone(peer.url, ['purge', `peer:${BUCKET}/rclone-${round}`]);
       }
       const throughput = (seconds: number[]) => megabytes / median(seconds);
       figures.push({
