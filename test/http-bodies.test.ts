@@ -1,6 +1,7 @@
 import { Agent, request } from 'node:http';
+import { connect } from 'node:net';
 import { describe, expect, test } from 'vitest';
-import { type Json, useService } from './service.ts';
+import { eventually, type Json, useService } from './service.ts';
 
 const service = useService();
 const post = (raw: string | Uint8Array, headers: Record<string, string> = {}) =>
@@ -21,6 +22,33 @@ describe('a body', () => {
 
   test('that is not UTF-8 is 400', async () => {
     expect((await post(Buffer.from('{"name":"é"}', 'latin1'))).body.detail).toContain('not UTF-8');
+  });
+
+  test('that is not JSON is told along with the other faults of its request', async () => {
+    const headers = { 'x-change-reason': 'x'.repeat(1_001) };
+    const { body } = await service.call('POST', '/studies/bad/subjects?x=1', undefined, { raw: '{', headers });
+    expect(body.status).toBe(400);
+    expect(body.errors.map((one: Json) => one.pointer ?? one.parameter ?? one.header)).toEqual(
+      expect.arrayContaining(['', 'studyId', 'x', 'X-Change-Reason']),
+    );
+  });
+
+  test('that breaks off is a failure of its client on record, and no outage of the database', async () => {
+    const { token, clientId } = await service.client();
+    // So that its token is known, and the call is its client's from the first byte on.
+    await service.call('GET', '/studies', undefined, { token });
+    const { hostname, port } = new URL(service.url);
+    const socket = connect(Number(port), hostname);
+    const length = 'Content-Length: 100\r\nExpect: 100-continue';
+    const headers = `Host: x\r\nAuthorization: Bearer ${token}\r\nContent-Type: application/json\r\n${length}`;
+    // Once it is asked for its body, its call has begun.
+    socket.once('data', () => socket.write('{"name"', () => socket.destroy()));
+    socket.write(`POST /api/v1/studies HTTP/1.1\r\n${headers}\r\n\r\n`);
+    const event = await eventually(async () => {
+      const { body } = await service.call('GET', `/audit/events?clientId=${clientId}`);
+      return body.items.find(({ method }: Json) => method === 'POST');
+    });
+    expect(event).toMatchObject({ event: 'CLIENT_ACCESSED_STUDY_FAILURE', status: 400, method: 'POST' });
   });
 
   test('is JSON by its Content-Type, in whatever case and with parameters, or 415', async () => {

@@ -64,6 +64,22 @@ describe('starting a job', () => {
     expect(answer.body.errors.map((fault: Json) => fault.pointer)).toContain(pointer);
   });
 
+  test('tells faults between members along with all others', async () => {
+    const pointers = async (path: string, body: object) =>
+      (await service.call('POST', path, body)).body.errors.map(({ pointer }: Json) => pointer).sort();
+    const credentialId = '0'.repeat(24);
+    expect(await pointers('/image/jobs:ingest', { studyId: 'bad', credentialId, bogus: 1 })).toEqual([
+      '/bogus',
+      '/prefix',
+      '/studyId',
+    ]);
+    const slideIds = ['0'.repeat(24), '0'.repeat(24)];
+    expect(await pointers('/image/jobs:transfer', { studyId: 'bad', credentialId, slideIds })).toEqual([
+      '/slideIds/1',
+      '/studyId',
+    ]);
+  });
+
   test('is 422 with a pointer for whatever does not exist or cannot be, all at once', async () => {
     const other = await createStudy(service);
     const { body: subject } = await service.call('POST', `/studies/${other}/subjects`, { name: '1001' });

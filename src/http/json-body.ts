@@ -1,5 +1,5 @@
 import type { FastifyInstance } from 'fastify';
-import { Problem } from '../lib/problem.ts';
+import type { Fault } from '../lib/problem.ts';
 
 const utf8 = new TextDecoder('utf-8', { fatal: true });
 
@@ -40,16 +40,23 @@ export function jsonBodies(app: FastifyInstance): void {
   app.addContentTypeParser('application/json', { parseAs: 'buffer' }, (_request, body, done) => {
     if (body.length === 0) return done(null, undefined);
     try {
-      if (bloats(body as Buffer)) return done(malformed('has too many objects and arrays for its size'));
+      if (bloats(body as Buffer)) return done(null, malformed('has too many objects and arrays for its size'));
       done(null, JSON.parse(utf8.decode(body as Buffer)));
     } catch (error) {
       // Only the place of the fault: the parser's own message quotes the body, which may hold a secret.
       const at = error instanceof SyntaxError ? /position \d+/.exec(error.message)?.[0] : undefined;
-      done(malformed(error instanceof SyntaxError ? `is not valid JSON${at ? ` (${at})` : ''}` : 'is not UTF-8'));
+      done(null, malformed(error instanceof SyntaxError ? `is not valid JSON${at ? ` (${at})` : ''}` : 'is not UTF-8'));
     }
   });
 }
 
-function malformed(detail: string): Problem {
-  return new Problem('bad-request', `The body ${detail}.`, { faults: [{ pointer: '', detail }] });
+/** In place of a body that cannot be read: one fault of the request, to be told with all others. */
+export class MalformedBody {
+  readonly fault: Fault;
+
+  constructor(detail: string) {
+    this.fault = { pointer: '', detail };
+  }
 }
+
+const malformed = (detail: string) => new MalformedBody(detail);

@@ -7,6 +7,7 @@ import { isId } from '../lib/id.ts';
 import { type Fault, Problem, rejected } from '../lib/problem.ts';
 import type { Caller, EventDraft, EventName, EventWriter, Gate, ResourceType } from './gate.ts';
 import { changeReason, type IfMatch, parseIfMatch } from './headers.ts';
+import { MalformedBody } from './json-body.ts';
 import { Inspection } from './validate.ts';
 
 /** Names in braces of a path: `/studies/{studyId}` → `studyId`. */
@@ -167,11 +168,14 @@ function inspect(api: Api, op: AnyOperation, request: FastifyRequest): Call {
   const { reason, fault } = changeReason(request.headers);
   if (fault) inspection.malformed.push(fault);
   const ifMatch = op.ifMatch ? parseIfMatch(request.headers['if-match'], inspection.malformed) : null;
-  if (op.body) {
-    if (request.body !== undefined) inspection.body(op.body, request.body);
-    else if (!op.bodyOptional) inspection.malformed.push({ pointer: '', detail: 'a JSON body is required' });
+  const broken = request.body instanceof MalformedBody ? request.body.fault : null;
+  const body = broken ? undefined : request.body;
+  if (broken) inspection.malformed.push(broken);
+  else if (op.body && body !== undefined) inspection.body(op.body, body);
+  else if (op.body && !op.bodyOptional) {
+    inspection.malformed.push({ pointer: '', detail: 'a JSON body is required' });
   }
-  inspection.malformed.push(...(op.check?.({ headers: request.headers, query, body: request.body }) ?? []));
+  inspection.malformed.push(...(op.check?.({ headers: request.headers, query, body }) ?? []));
   if (inspection.malformed.length > 0) {
     throw rejected('bad-request', [...inspection.malformed, ...inspection.broken]);
   }
@@ -179,7 +183,7 @@ function inspect(api: Api, op: AnyOperation, request: FastifyRequest): Call {
   if (api.requireChangeReason && changesStudyData(op) && reason === null) {
     faults.push({ header: 'X-Change-Reason', detail: 'a reason is required for changing study data' });
   }
-  return { params, query, body: request.body, ifMatch, faults, caller: request.caller as Caller, request };
+  return { params, query, body, ifMatch, faults, caller: request.caller as Caller, request };
 }
 
 /** Whether an operation changes or deletes what SDS_REQUIRE_CHANGE_REASON speaks of: an export is none (decisions §7). */

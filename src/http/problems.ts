@@ -14,14 +14,17 @@ export function problemOf(error: unknown): Problem {
   if (code === 'FST_ERR_CTP_INVALID_MEDIA_TYPE') {
     return new Problem('unsupported-media-type', 'Send the body as application/json.');
   }
+  // Before what the code alone tells: a client's connection breaks with the same ones as the database's.
+  if (statusCode !== undefined && statusCode >= 400 && statusCode < 500) {
+    const detail = code === 'ECONNRESET' ? 'The body broke off.' : message;
+    return new Problem('bad-request', detail.endsWith('.') ? detail : `${detail}.`);
+  }
   if (isUnavailable(error)) {
     // 2 s: as long as a restart of the embedded database takes.
     return new Problem('unavailable', 'The database cannot be reached; try again.', {
       headers: { 'Retry-After': '2' },
     });
   }
-  if (statusCode !== undefined && statusCode >= 400 && statusCode < 500)
-    return new Problem('bad-request', message.endsWith('.') ? message : `${message}.`);
   return new Problem('internal', 'The server met an error; its log tells more under this requestId.', { cause: error });
 }
 
@@ -54,7 +57,7 @@ export function errorHandler(gate: Gate, db: Parameters<Gate['record']>[0]) {
       const event = draftEvent(request, failureEvent(problem.status), problem.status);
       try {
         // A database that is out of reach would keep the answer waiting as well.
-        if (isUnavailable(error)) gate.recordSoon(event);
+        if (problem.status === 503 && isUnavailable(error)) gate.recordSoon(event);
         else await gate.record(db, event);
       } catch (fault) {
         // Without the event there is no other answer than that the service is not able to work.

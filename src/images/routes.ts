@@ -10,7 +10,7 @@ import { idempotencyKey } from './idempotency.ts';
 import { findJob, listJobFiles, listJobs } from './job-queries.ts';
 import type { JobFeeds } from './progress.ts';
 import { progressRoute } from './progress-route.ts';
-import { cancel, retry, type Started, startIngest, startTransfer } from './rules.ts';
+import { cancel, ingestFaults, retry, type Started, startIngest, startTransfer, transferFaults } from './rules.ts';
 import { ImageFile, ImageJob, StartIngest, StartTransfer } from './schemas.ts';
 import { slideImageRoutes } from './slide-routes.ts';
 import { fileStatuses, jobStatuses, jobTypes } from './states.ts';
@@ -90,9 +90,10 @@ function startRoute<B extends TObject>(
         description: 'Up to 255 characters. The same key with the same body gives the job that was started with it.',
       },
     },
-    check: ({ headers }) => {
+    check: ({ headers, body }) => {
       const { fault } = idempotencyKey(headers['idempotency-key']);
-      return fault ? [fault] : [];
+      const faults = action === 'ingest' ? ingestFaults(body) : transferFaults(body);
+      return fault ? [...faults, fault] : faults;
     },
     responses: {
       202: { ...acceptedResponse[202], headers: [...acceptedResponse[202].headers, 'Idempotency-Replayed'] },

@@ -53,17 +53,35 @@ export interface Started {
   replayed: boolean;
 }
 
+const isObject = (value: unknown): value is Record<string, unknown> =>
+  typeof value === 'object' && value !== null && !Array.isArray(value);
+
+/** What no schema tells of the members of a body; it may be anything yet. */
+export function ingestFaults(body: unknown): Fault[] {
+  if (!isObject(body)) return [];
+  const { prefix, files } = body;
+  if ((prefix === undefined) !== (files === undefined)) return [];
+  const detail = 'exactly one of prefix and files is required';
+  const both = [
+    { pointer: '/prefix', detail },
+    { pointer: '/files', detail },
+  ];
+  return prefix === undefined ? both.slice(0, 1) : both;
+}
+
+/** As {@link ingestFaults}. */
+export function transferFaults(body: unknown): Fault[] {
+  const slideIds = isObject(body) ? body.slideIds : null;
+  if (!Array.isArray(slideIds)) return [];
+  const seen = new Set<unknown>();
+  return slideIds.flatMap((id, index) =>
+    seen.size === seen.add(id).size ? [{ pointer: `/slideIds/${index}`, detail: 'is named twice' }] : [],
+  );
+}
+
 /** Starts an ingest (decisions §5). */
 export async function startIngest(tx: Tx, call: StartCall<IngestBody>, limit: number): Promise<Started> {
   const { prefix, files, overwrite = false } = call.body;
-  if ((prefix === undefined) === (files === undefined)) {
-    const detail = 'exactly one of prefix and files is required';
-    const both = [
-      { pointer: '/prefix', detail },
-      { pointer: '/files', detail },
-    ];
-    throw rejected('bad-request', prefix === undefined ? both.slice(0, 1) : both);
-  }
   return start(tx, call, { type: 'INGEST', prefix: prefix ?? null, overwrite }, limit, async (faults, provider) =>
     files ? filesOf(tx, call.body.studyId, files, provider, faults) : null,
   );
@@ -71,12 +89,7 @@ export async function startIngest(tx: Tx, call: StartCall<IngestBody>, limit: nu
 
 /** Starts a transfer (decisions §5). */
 export async function startTransfer(tx: Tx, call: StartCall<TransferBody>, limit: number): Promise<Started> {
-  const { prefix = '', slideIds } = call.body;
-  const seen = new Set<string>();
-  const twice = (slideIds ?? []).flatMap((id, index) =>
-    seen.size === seen.add(id).size ? [{ pointer: `/slideIds/${index}`, detail: 'is named twice' }] : [],
-  );
-  if (twice.length > 0) throw rejected('bad-request', twice);
+  const { prefix = '' } = call.body;
   return start(tx, call, { type: 'TRANSFER', prefix, overwrite: true }, limit, (faults) =>
     slidesOf(tx, call.body, prefix, faults),
   );

@@ -193,14 +193,16 @@ class S3Store implements OwnStore {
   }
 
   async sweep({ prefixes, olderThanMs, signal }: SweepOptions): Promise<number> {
-    let swept = 0;
-    for (const prefix of prefixes) {
+    const sweepOf = (prefix: string) => {
       const orphans = { Bucket: this.#bucket, Prefix: this.#prefix + prefix, olderThanMs };
-      swept += await this.#call(this.description, signal, (abort) =>
-        abortOrphans(this.#client, { ...orphans, ...abort }),
-      );
-    }
-    return swept;
+      return this.#call(this.description, signal, (abort) => abortOrphans(this.#client, { ...orphans, ...abort }));
+    };
+    const swept = await Promise.allSettled(prefixes.map(sweepOf));
+    // What cannot be swept below one prefix does not keep the others.
+    return swept.reduce((sum, one) => {
+      if (one.status === 'rejected') throw one.reason;
+      return sum + one.value;
+    }, 0);
   }
 
   async close(): Promise<void> {

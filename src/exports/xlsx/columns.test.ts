@@ -36,10 +36,10 @@ describe('the columns of a sheet', () => {
   });
 
   test('no two share a header', () => {
-    expect(headers(['name'], ['attributes.name', 'name'])).toEqual([
-      'name',
-      'attributes.name',
-      'attributes.attributes.name',
+    expect(planColumns(['name'], ['attributes.name', 'name'])).toEqual([
+      { header: 'name', source: { kind: 'fixed', name: 'name' } },
+      { header: 'attributes.attributes.name', source: { kind: 'attribute', key: 'attributes.name' } },
+      { header: 'attributes.name', source: { kind: 'attribute', key: 'name' } },
     ]);
   });
 

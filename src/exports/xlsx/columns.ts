@@ -39,12 +39,11 @@ export function planColumns(fixed: readonly string[], keys: Iterable<string>, li
   const fits = fixed.length + sorted.length <= limit;
   const own = fits ? sorted : sorted.slice(0, limit - fixed.length - 1);
   const taken = new Set(fits ? fixed : [...fixed, 'attributes']);
-  // Names of a key's own go first: a key `attributes.name` must not share its header with the key `name`.
-  const renamed = own.filter((key) => taken.has(key));
-  for (const key of own) taken.add(key);
+  const clashes = own.filter((key) => taken.has(key));
   const headers = new Map<string, string>();
-  for (const key of renamed) {
-    let header = `attributes.${key}`;
+  // What clashes with a fixed column goes first: besides the key `name`, a key `attributes.name` is headed otherwise.
+  for (const key of new Set([...clashes, ...own])) {
+    let header = key;
     while (taken.has(header)) header = `attributes.${header}`;
     taken.add(header);
     headers.set(key, header);
