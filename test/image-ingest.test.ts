@@ -221,3 +221,34 @@ test.each(['image', 'thumbnail'])(
     for (const _ of [1, 2]) expect((await get('*', damaged)).status).toBe(what === 'image' ? 304 : 422);
   },
 );
+
+test('files link a slide that is there to the subject and organ that they name; one of another is left alone', async () => {
+  const studyId = await createStudy(service);
+  const create = async (path: string, body: Json) =>
+    (await service.call('POST', `/studies/${studyId}/${path}`, body)).body;
+  const [one, two] = [await create('subjects', { name: '1001' }), await create('subjects', { name: '1002' })];
+  const { organId } = await create('organs', { subjectId: one.subjectId, name: 'LIVER' });
+  await create('slides', { fileName: 'free.png' });
+  await create('slides', { fileName: 'taken.png', subjectId: two.subjectId });
+  await root.put('linked/free.png', png(71));
+  await root.put('linked/taken.png', png(72));
+  const files = ['free.png', 'taken.png'].map((fileName) => ({ key: `linked/${fileName}`, fileName, organId }));
+  const job = await runJob(service, 'ingest', { studyId, credentialId, files });
+  expect(job).toMatchObject({ status: 'PARTIAL', files: { completed: 1, failed: 1 } });
+  expect(job.errorMessage).toContain('another subject or organ');
+  const slides = async () => (await service.call('GET', `/studies/${studyId}/slides?sort=fileName`)).body.items;
+  expect(await slides()).toMatchObject([
+    { fileName: 'free.png', subjectId: one.subjectId, organId, version: 2, attributes: { MISPEC: 'LIVER' } },
+    { fileName: 'taken.png', subjectId: two.subjectId, organId: null, version: 1, image: null },
+  ]);
+
+  // An image that is there already is no reason not to link its slide.
+  const { body: slide } = await service.call('PUT', `/studies/${studyId}/slides/${(await slides())[0].slideId}`, {
+    subjectId: null,
+    organId: null,
+  });
+  expect(slide).toMatchObject({ subjectId: null, image: { format: 'PNG' } });
+  const again = await runJob(service, 'ingest', { studyId, credentialId, files: files.slice(0, 1) });
+  expect(again).toMatchObject({ status: 'COMPLETED', files: { skipped: 1 } });
+  expect((await slides())[0]).toMatchObject({ subjectId: one.subjectId, organId });
+});

@@ -4,10 +4,12 @@ import { prepared } from '../db/statement.ts';
 /** The slide of a FILE NAME, and its image where it has one. */
 export interface NamedSlide {
   slideId: string;
+  subjectId: string | null;
+  organId: string | null;
   image: { imageId: string; sizeBytes: number; sha256: string } | null;
 }
 
-const namedSlide = `select s.slide_id as "slideId", case when i.image_id is not null then
+const namedSlide = `select s.slide_id as "slideId", s.subject_id as "subjectId", s.organ_id as "organId", case when i.image_id is not null then
     json_build_object('imageId', i.image_id, 'sizeBytes', i.size_bytes, 'sha256', i.sha256) end as image
   from slides s left join images i on i.study_id = s.study_id and i.slide_id = s.slide_id
   where (s.study_id || s.file_name) = ($1::text || $2::text)`;
@@ -33,26 +35,28 @@ export interface StoredImage {
   height: number | null;
 }
 
-/**
- * Gives a slide that is locked its image; the one before goes, and its objects are purged (trigger of migration 0006).
- * A slide that was there before counts this as a write of it: what it shows has changed.
- */
-export async function linkImage(
-  tx: Tx,
-  studyId: string,
-  slideId: string,
-  image: StoredImage,
-  isNew: boolean,
-): Promise<void> {
+/** Gives a slide that is locked its image; the one before goes, and its objects are purged (trigger of migration 0006). */
+export async function linkImage(tx: Tx, studyId: string, slideId: string, image: StoredImage): Promise<void> {
   await tx.query(prepared('delete from images where study_id = $1 and slide_id = $2', [studyId, slideId]));
   const { imageId, objectKey, sizeBytes, sha256, format, width, height } = image;
   const text = `insert into images (study_id, slide_id, image_id, object_key, size_bytes, sha256, format, width, height)
     values ($1, $2, $3, $4, $5, $6, $7, $8, $9)`;
   const values = [studyId, slideId, imageId, objectKey, sizeBytes, sha256, format, width, height];
   await tx.query(prepared(text, values));
-  if (isNew) return;
-  const touched = `update slides set version = version + 1, updated_date = now() where study_id = $1 and slide_id = $2`;
-  await tx.query(prepared(touched, [studyId, slideId]));
+}
+
+/** Subject and organ of a slide; null: as they are. */
+export interface SlidePlace {
+  subjectId: string | null;
+  organId: string | null;
+}
+
+/** Counts a write of a slide that is locked, as what it shows has changed, and links it to its subject and organ. */
+export async function touchSlide(tx: Tx, studyId: string, slideId: string, place: SlidePlace): Promise<void> {
+  const text = `update slides set version = version + 1, updated_date = now(),
+      subject_id = coalesce($3, subject_id), organ_id = coalesce($4, organ_id)
+    where study_id = $1 and slide_id = $2`;
+  await tx.query(prepared(text, [studyId, slideId, place.subjectId, place.organId]));
 }
 
 /** The stored image of a slide, as its reading needs it; null where the slide is not there. */

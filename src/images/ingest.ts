@@ -23,7 +23,9 @@ import {
   lockSlide,
   type NamedSlide,
   purgeObject,
+  type SlidePlace,
   type StoredImage,
+  touchSlide,
 } from './image-queries.ts';
 import { holdStudy } from './job-queries.ts';
 import { byteSource, readWhole } from './read-object.ts';
@@ -36,6 +38,16 @@ export class StudyGone extends Error {
     super('The study was deleted.');
     this.name = 'StudyGone';
   }
+}
+
+/** Where the slide is to be linked to, as the job's `files` ask for it; null where it is there, or they ask for nothing. */
+function placeFor({ subjectId, organId }: OpenFile, slide: NamedSlide): SlidePlace | null {
+  const isElsewhere = (asked: string | null, is: string | null) => asked !== null && is !== null && asked !== is;
+  if (isElsewhere(subjectId, slide.subjectId) || isElsewhere(organId, slide.organId)) {
+    throw new FileFault('The slide of that FILE NAME is one of another subject or organ than the job names.');
+  }
+  const isThere = (subjectId ?? slide.subjectId) === slide.subjectId && (organId ?? slide.organId) === slide.organId;
+  return isThere ? null : { subjectId, organId };
 }
 
 const otherContent = 'The slide has an image with other content; an ingest with overwrite replaces it.';
@@ -55,7 +67,15 @@ export async function ingestFile(context: FileContext): Promise<FileEnd | null> 
     // Equal content cannot be told without reading it: no provider keeps a SHA-256 for every object.
     const sha256 = there.image.sizeBytes === sizeBytes ? await hashObject(source) : null;
     if (sha256 !== there.image.sha256) throw new FileFault(otherContent);
-    return { status: 'SKIPPED', sha256, slideId: there.slideId };
+    const place = placeFor(file, there);
+    const end: FileEnd = { status: 'SKIPPED', sha256, slideId: there.slideId };
+    if (!place) return end;
+    await conclude(context, async (tx) => {
+      await lockSlide(tx, job.studyId, there.slideId);
+      await link(tx, job.studyId, there.slideId, place);
+      return end;
+    });
+    return null;
   }
   // Before the copy: bytes that are no image need not be moved.
   const format = await readImageFormat(byteSource(source, file.name));
@@ -140,11 +160,17 @@ async function end(context: FileContext, image: StoredImage): Promise<void> {
 }
 
 /** Makes the copy the image of its slide, and ends the file. */
-async function commit(context: FileContext, image: StoredImage): Promise<void> {
-  const { job, pool, file } = context;
+function commit(context: FileContext, image: StoredImage): Promise<void> {
+  return conclude(context, (tx) => giveImage(tx, context, image));
+}
+
+type End = FileEnd & { replaces?: boolean };
+
+/** Ends the file with what `work` makes of it, in one transaction. */
+async function conclude({ job, pool, file }: FileContext, work: (tx: Tx) => Promise<End>): Promise<void> {
   await transaction(pool, async (tx) => {
     if (!(await holdStudy(tx, job.studyId))) throw new StudyGone();
-    const end = await giveImage(tx, context, image);
+    const end = await work(tx);
     // Last, as every other file of the job waits for it.
     if (!(await lockHeld(tx, job))) throw new Interruption('lost');
     // The object of an image that was replaced may be gone the moment after.
@@ -154,19 +180,29 @@ async function commit(context: FileContext, image: StoredImage): Promise<void> {
 }
 
 /** Gives the slide its image, in the transaction that ends the file; another job may have been faster. */
-async function giveImage(
-  tx: Tx,
-  { job, file }: FileContext,
-  image: StoredImage,
-): Promise<FileEnd & { replaces?: boolean }> {
+async function giveImage(tx: Tx, { job, file }: FileContext, image: StoredImage): Promise<End> {
   const { slide, isNew } = await slideOf(tx, job.studyId, file);
   const { slideId } = slide;
   const { sha256 } = image;
-  if (slide.image?.sha256 === sha256) return { status: 'SKIPPED', sha256, slideId };
-  if (slide.image && !job.overwrite) return { status: 'FAILED', errorMessage: otherContent, slideId };
-  await linkImage(tx, job.studyId, slideId, image, isNew);
+  const isSame = slide.image?.sha256 === sha256;
+  if (slide.image && !isSame && !job.overwrite) return { status: 'FAILED', errorMessage: otherContent, slideId };
+  const place = placeFor(file, slide);
+  if (!isSame) await linkImage(tx, job.studyId, slideId, image);
+  if (place || (!isSame && !isNew)) await link(tx, job.studyId, slideId, place);
+  if (isSame) return { status: 'SKIPPED', sha256, slideId };
   return { status: 'COMPLETED', sha256, slideId, kept: true, replaces: slide.image !== null };
 }
+
+async function link(tx: Tx, studyId: string, slideId: string, place: SlidePlace | null): Promise<void> {
+  try {
+    await touchSlide(tx, studyId, slideId, place ?? { subjectId: null, organId: null });
+  } catch (error) {
+    if (isDatabaseError(error) && error.code === '23503') throw new FileFault(goneParent);
+    throw error;
+  }
+}
+
+const goneParent = 'The subject or organ of the slide was deleted.';
 
 /** The slide of a FILE NAME, locked; created where there is none. */
 async function slideOf(tx: Tx, studyId: string, file: OpenFile): Promise<{ slide: NamedSlide; isNew: boolean }> {
@@ -178,7 +214,8 @@ async function slideOf(tx: Tx, studyId: string, file: OpenFile): Promise<{ slide
       if (slide) return { slide, isNew: false };
     }
     const created = await createSlide(tx, studyId, file);
-    if (created) return { slide: { slideId: created, image: null }, isNew: true };
+    const { subjectId, organId } = file;
+    if (created) return { slide: { slideId: created, subjectId, organId, image: null }, isNew: true };
   }
   throw new FileFault('The slide changed while the image was being linked to it; retry the job.');
 }
@@ -195,7 +232,7 @@ async function createSlide(tx: Tx, studyId: string, file: OpenFile): Promise<str
   } catch (error) {
     if (!isDatabaseError(error)) throw error;
     if (error.constraint === kinds.slide.taken.constraint) return null;
-    if (error.code === '23503') throw new FileFault('The subject or organ of the slide was deleted.');
+    if (error.code === '23503') throw new FileFault(goneParent);
     throw error;
   }
 }
