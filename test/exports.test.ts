@@ -98,8 +98,8 @@ describe('the file of an export', () => {
         [...text].map((character) => String(character.codePointAt(0)).padStart(7, '0')).join();
       const sorted = [...new Set([...keys, ...managed])].sort((a, b) => (codePoints(a) < codePoints(b) ? -1 : 1));
       const headed = sorted.map((key) => {
-        if (!fixed.includes(key)) return key;
-        return key === 'name' ? 'attributes.attributes.name' : `attributes.${key}`;
+        if (key === 'attributes.name' && fixed.includes('name')) return 'attributes.attributes.name';
+        return fixed.includes(key) ? `attributes.${key}` : key;
       });
       expect(header.slice(fixed.length), name).toEqual(headed);
       expect(rows).toHaveLength(list.length);
