@@ -96,8 +96,9 @@ export async function exportFigures(): Promise<Figure[]> {
         });
       }
     }
-    figures.push(...(await pressureFigures(subject, small, large.study)));
+    // Before the next ones, which fill the small study.
     figures.push(await startFigure(subject, small.study));
+    figures.push(...(await pressureFigures(subject, small, large.study)));
     return figures;
   } finally {
     await subject.stop();
