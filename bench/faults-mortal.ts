@@ -6,10 +6,7 @@ import { join } from 'node:path';
 import pg from 'pg';
 import { openEmbedded } from '../src/db/embedded.ts';
 import { type Ask, asker, expectBody } from './faults-client.ts';
-import { startPeer } from './peers.ts';
-import type { Subject } from './service.ts';
-
-const CLIENT = { id: 'bench', secret: 'a-secret-of-the-bench-alone-0123' };
+import { type Subject, serve, tokenOf } from './service.ts';
 
 /** The service on one data directory, to be killed and started again; its address and the client's token stay. */
 export interface Mortal extends Subject {
@@ -43,20 +40,9 @@ async function freePort(): Promise<number> {
 export async function startMortal(env: Record<string, string>): Promise<Mortal> {
   const dir = await mkdtemp(join(tmpdir(), 'sds-bench-'));
   const port = String(await freePort());
-  const start = () =>
-    startPeer(['dist/main.js', 'serve'], {
-      SDS_DATA_DIR: dir,
-      SDS_PORT: port,
-      SDS_LOG_LEVEL: 'error',
-      SDS_BOOTSTRAP_CLIENT: `${CLIENT.id}:${CLIENT.secret}`,
-      ...env,
-    });
+  const start = () => serve(dir, { SDS_PORT: port, SDS_LOG_LEVEL: 'error', ...env });
   let peer = await start();
-  const response = await fetch(`${peer.url}/oauth/token`, {
-    method: 'POST',
-    body: new URLSearchParams({ grant_type: 'client_credentials', client_id: CLIENT.id, client_secret: CLIENT.secret }),
-  });
-  const { access_token: token } = (await response.json()) as { access_token: string };
+  const token = await tokenOf(peer.url);
   const embedded = await openEmbedded({ dir, purpose: 'tool' });
   const db = new pg.Client({ connectionString: embedded.url });
   await db.connect();

@@ -20,22 +20,27 @@ export interface Subject {
   stop(): Promise<void>;
 }
 
-/** Starts the built service, as a user's `sds serve` would. */
-export async function startSubject(env: Record<string, string> = {}): Promise<Subject> {
-  const dir = await mkdtemp(join(tmpdir(), 'sds-bench-'));
-  const peer = await startPeer(['dist/main.js', 'serve'], {
-    SDS_DATA_DIR: dir,
-    SDS_PORT: '0',
-    SDS_LOG_LEVEL: 'warn',
-    SDS_BOOTSTRAP_CLIENT: `${CLIENT.id}:${CLIENT.secret}`,
-    ...env,
-  });
-  const { url } = peer;
+/** The built service on a data directory, as a user's `sds serve` would start it, with the client of the benches. */
+export function serve(dir: string, env: Record<string, string>): Promise<Peer> {
+  const client = `${CLIENT.id}:${CLIENT.secret}`;
+  return startPeer(['dist/main.js', 'serve'], { SDS_DATA_DIR: dir, SDS_BOOTSTRAP_CLIENT: client, ...env });
+}
+
+/** A token of that client. */
+export async function tokenOf(url: string): Promise<string> {
   const response = await fetch(`${url}/oauth/token`, {
     method: 'POST',
     body: new URLSearchParams({ grant_type: 'client_credentials', client_id: CLIENT.id, client_secret: CLIENT.secret }),
   });
-  const { access_token: token } = (await response.json()) as { access_token: string };
+  return ((await response.json()) as { access_token: string }).access_token;
+}
+
+/** Starts the service on a fresh data directory. */
+export async function startSubject(env: Record<string, string> = {}): Promise<Subject> {
+  const dir = await mkdtemp(join(tmpdir(), 'sds-bench-'));
+  const peer = await serve(dir, { SDS_PORT: '0', SDS_LOG_LEVEL: 'warn', ...env });
+  const { url } = peer;
+  const token = await tokenOf(url);
   const embedded = await openEmbedded({ dir, purpose: 'tool' });
   const db = new pg.Client({ connectionString: embedded.url });
   await db.connect();

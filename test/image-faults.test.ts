@@ -162,6 +162,25 @@ describe('an ingest from S3', () => {
     expect(await ended(service, body.jobId)).toMatchObject({ status: 'COMPLETED', files: { completed: 3 } });
   });
 
+  test('links no slide that somebody moved while its image was being compared', async () => {
+    await put('moved/1.png', png(40));
+    const studyId = await createStudy(service);
+    const create = async (path: string, body: Json) =>
+      (await service.call('POST', `/studies/${studyId}/${path}`, body)).body;
+    const [one, two] = [await create('subjects', { name: '1001' }), await create('subjects', { name: '1002' })];
+    await runJob(service, 'ingest', { studyId, credentialId, prefix: 'moved/' });
+    const [slide] = (await service.call('GET', `/studies/${studyId}/slides`)).body.items;
+    const held = s3.faults.add({ on: 'get', does: 'hang', key: (key) => key === 'moved/1.png' });
+    const files = [{ key: 'moved/1.png', subjectId: one.subjectId }];
+    const { body } = await service.call('POST', '/image/jobs:ingest', { studyId, credentialId, files });
+    await eventually(async () => held.hits === 1);
+    const path = `/studies/${studyId}/slides/${slide.slideId}`;
+    expect((await service.call('PUT', path, { subjectId: two.subjectId, organId: null })).status).toBe(200);
+    held.remove();
+    expect(await ended(service, body.jobId)).toMatchObject({ status: 'FAILED', files: { skipped: 0, failed: 1 } });
+    expect((await service.call('GET', path)).body).toMatchObject({ subjectId: two.subjectId, image: slide.image });
+  });
+
   test('tells of bytes as they arrive, long before the object or a part of it is whole', async () => {
     await put('slow/1.png', png(30, 4 * MiB));
     const studyId = await createStudy(service);

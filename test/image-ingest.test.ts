@@ -251,4 +251,9 @@ test('files link a slide that is there to the subject and organ that they name; 
   const again = await runJob(service, 'ingest', { studyId, credentialId, files: files.slice(0, 1) });
   expect(again).toMatchObject({ status: 'COMPLETED', files: { skipped: 1 } });
   expect((await slides())[0]).toMatchObject({ subjectId: one.subjectId, organId });
+
+  await service.call('PUT', `/studies/${studyId}/slides/${slide.slideId}`, { subjectId: two.subjectId, organId: null });
+  const late = await runJob(service, 'ingest', { studyId, credentialId, files: files.slice(0, 1) });
+  expect(late).toMatchObject({ status: 'FAILED', files: { skipped: 0, failed: 1 } });
+  expect((await slides())[0]).toMatchObject({ subjectId: two.subjectId, organId: null, image: { format: 'PNG' } });
 });

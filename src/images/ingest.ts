@@ -67,14 +67,7 @@ export async function ingestFile(context: FileContext): Promise<FileEnd | null> 
     // Equal content cannot be told without reading it: no provider keeps a SHA-256 for every object.
     const sha256 = there.image.sizeBytes === sizeBytes ? await hashObject(source) : null;
     if (sha256 !== there.image.sha256) throw new FileFault(otherContent);
-    const place = placeFor(file, there);
-    const end: FileEnd = { status: 'SKIPPED', sha256, slideId: there.slideId };
-    if (!place) return end;
-    await conclude(context, async (tx) => {
-      await lockSlide(tx, job.studyId, there.slideId);
-      await link(tx, job.studyId, there.slideId, place);
-      return end;
-    });
+    await conclude(context, (tx) => skip(tx, context, there.slideId, sha256));
     return null;
   }
   // Before the copy: bytes that are no image need not be moved.
@@ -193,6 +186,15 @@ async function giveImage(tx: Tx, { job, file }: FileContext, image: StoredImage)
   return { status: 'COMPLETED', sha256, slideId, kept: true, replaces: slide.image !== null };
 }
 
+/** Leaves the image as it is, and links its slide; as both are by now, for to read the object may have taken long. */
+async function skip(tx: Tx, { job, file }: FileContext, slideId: string, sha256: string): Promise<End> {
+  const slide = (await lockSlide(tx, job.studyId, slideId)) && (await findNamedSlide(tx, job.studyId, file.name));
+  if (!slide || slide.slideId !== slideId || slide.image?.sha256 !== sha256) throw new FileFault(slideChanged);
+  const place = placeFor(file, slide);
+  if (place) await link(tx, job.studyId, slideId, place);
+  return { status: 'SKIPPED', sha256, slideId };
+}
+
 async function link(tx: Tx, studyId: string, slideId: string, place: SlidePlace | null): Promise<void> {
   try {
     await touchSlide(tx, studyId, slideId, place ?? { subjectId: null, organId: null });
@@ -202,6 +204,7 @@ async function link(tx: Tx, studyId: string, slideId: string, place: SlidePlace 
   }
 }
 
+const slideChanged = 'The slide changed while the image was being linked to it; retry the job.';
 const goneParent = 'The subject or organ of the slide was deleted.';
 
 /** The slide of a FILE NAME, locked; created where there is none. */
@@ -217,7 +220,7 @@ async function slideOf(tx: Tx, studyId: string, file: OpenFile): Promise<{ slide
     const { subjectId, organId } = file;
     if (created) return { slide: { slideId: created, subjectId, organId, image: null }, isNew: true };
   }
-  throw new FileFault('The slide changed while the image was being linked to it; retry the job.');
+  throw new FileFault(slideChanged);
 }
 
 /** Creates the slide; null where somebody else has just done so. */
