@@ -34,8 +34,8 @@ describe('an ingest from S3', () => {
     const content = png(1, 40 * MiB);
     await put('large.png', content);
     const studyId = await createStudy(service);
-    // The first request reads the header alone.
-    s3.faults.add({ on: 'get', does: 'reset', afterBytes: 3 * MiB, times: 2 });
+    // The first two requests read the header and the end alone.
+    s3.faults.add({ on: 'get', does: 'reset', afterBytes: 3 * MiB, times: 3 });
     const job = await runJob(service, 'ingest', { studyId, credentialId, files: [{ key: 'large.png' }] });
     expect(job.status).toBe('COMPLETED');
     expect(await only(job.jobId)).toMatchObject({ attempts: 2, sha256: sha256(content), bytesTransferred: 40 * MiB });
@@ -70,7 +70,7 @@ describe('an ingest from S3', () => {
     await client.send(new PutObjectCommand({ Bucket, Key: 'flipped.png', Body: content }));
     client.destroy();
     const studyId = await createStudy(service);
-    s3.faults.add({ on: 'get', does: 'corrupt', afterBytes: 2 * MiB, times: 2 });
+    s3.faults.add({ on: 'get', does: 'corrupt', afterBytes: 2 * MiB, times: 3 });
     const job = await runJob(service, 'ingest', { studyId, credentialId, files: [{ key: 'flipped.png' }] });
     expect(job.status).toBe('COMPLETED');
     expect(await only(job.jobId)).toMatchObject({ sha256: sha256(content), attempts: 2 });

@@ -158,6 +158,20 @@ test('an empty object and bytes of no image are FAILED with a reason that says s
   expect((await slidesOf(studyId)).map(({ fileName }) => fileName)).toEqual(['good.png']);
 });
 
+test('a file that was cut short is FAILED with a reason that says so, whatever its size', async () => {
+  const studyId = await createStudy(service);
+  const slide = await readFile(`${wsi}/cmu_small_region.svs`);
+  await root.put('cut/large.svs', slide.subarray(0, -1));
+  await root.put('cut/small.svs', slide.subarray(0, 900_000));
+  await root.put('cut/small.png', png(18).subarray(0, 33));
+  await root.put('cut/whole.png', Buffer.concat([png(18, 3_000_000), Buffer.from('behind its end')]));
+  const job = await ingest(studyId, { prefix: 'cut/' });
+  expect(job).toMatchObject({ status: 'PARTIAL', files: { total: 4, completed: 1, failed: 3 } });
+  const files = await filesOf(service, job.jobId);
+  for (const { errorMessage } of files.slice(0, 3)) expect(errorMessage).toMatch(/^The file is cut short: /);
+  expect((await slidesOf(studyId)).map(({ fileName }) => fileName)).toEqual(['whole.png']);
+});
+
 test('a transfer to a directory tree copies byte for byte', async () => {
   const studyId = await createStudy(service);
   await root.put('there/a.ome.tif', { copyOf: slideFile });

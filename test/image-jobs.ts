@@ -1,6 +1,7 @@
 import { copyFile, mkdir, mkdtemp, readFile, rm, writeFile } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { dirname, join } from 'node:path';
+import { crc32 } from 'node:zlib';
 import { eventually, type Json, type TestService } from './service.ts';
 
 /** Real slides. */
@@ -57,15 +58,20 @@ export function createS3Credential(service: TestService, endpoint: string, bucke
   });
 }
 
-/** A small image that is unlike every other one of another `seed`. */
+/** A whole file, by its chunks, that is unlike every other one of another `seed`; its pixels cannot be decoded. */
 export function png(seed: number, sizeBytes = 200): Buffer {
   const head = Buffer.from('89504e470d0a1a0a0000000d494844520000001000000010080200000090916836', 'hex');
-  const rest = Buffer.alloc(sizeBytes - head.length);
-  for (let i = 0, state = seed + 1; i < rest.length; i++) {
+  const end = Buffer.from('0000000049454e44ae426082', 'hex');
+  const pixels = Buffer.alloc(sizeBytes - head.length - 12 - end.length);
+  for (let i = 0, state = seed + 1; i < pixels.length; i++) {
     state = (Math.imul(state, 1_103_515_245) + 12_345) >>> 0;
-    rest[i] = state >>> 24;
+    pixels[i] = state >>> 24;
   }
-  return Buffer.concat([head, rest]);
+  const [length, checksum] = [Buffer.alloc(4), Buffer.alloc(4)];
+  length.writeUInt32BE(pixels.length);
+  const typed = Buffer.concat([Buffer.from('IDAT'), pixels]);
+  checksum.writeUInt32BE(crc32(typed));
+  return Buffer.concat([head, length, typed, checksum, end]);
 }
 
 /** Starts a job and waits for its end. */

@@ -5,8 +5,12 @@ interface WrittenDirectory {
   height: number;
   /** Adds Hamamatsu's tag. */
   ndpi?: boolean;
+  /** Tag of how its pixels are compressed; none: they are not. */
+  compression?: number;
   /** One strip, wherever it may point. */
   strip?: { offset: number; byteCount: number };
+  /** Offset of a directory beside the chain. */
+  subDirectory?: number;
   /** Tile tables of `count` offsets and `count` sizes, both at `offset`. */
   tiles?: { count: number; offset: number };
 }
@@ -42,11 +46,13 @@ export function tiff({
   let offset = at;
   directories.forEach((directory, index) => {
     const entries = [entry(256, directory.width), entry(257, directory.height)];
+    if (directory.compression) entries.push(entry(259, directory.compression));
     if (directory.strip) entries.push(entry(273, directory.strip.offset), entry(279, directory.strip.byteCount));
     if (directory.tiles) {
       const { count, offset: tables } = directory.tiles;
       entries.push(entry(324, tables, count), entry(325, tables, count));
     }
+    if (directory.subDirectory) entries.push(entry(330, directory.subDirectory));
     if (directory.ndpi) entries.push(entry(65420, 1));
     const count = number(entries.length, big ? 8 : 2);
     const length = count.length + entries.length * (4 + 2 * word) + pointer;

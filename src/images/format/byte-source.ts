@@ -39,23 +39,24 @@ export function boundedReader(source: ByteSource, budgetBytes: number): BoundedR
   return {
     sizeBytes: source.sizeBytes,
     async bytes(start, length) {
-      if (start + length > source.sizeBytes) throw new UnreadableImage(truncated(start + length, source.sizeBytes));
+      if (start + length > source.sizeBytes) throw cutShort(start + length, source.sizeBytes);
       if (start < windowStart || start + length > windowStart + window.length) {
         const take = Math.min(Math.max(length, windowBytes), source.sizeBytes - start);
         if (take > left) throw new BudgetExceeded('The image has a header of improbable size.');
         left -= take;
         window = await source.read(start, take);
         windowStart = start;
-        if (window.length < length) throw new UnreadableImage(truncated(start + length, start + window.length));
+        if (window.length < length) throw cutShort(start + length, start + window.length);
       }
       return window.subarray(start - windowStart, start - windowStart + length);
     },
   };
 }
 
-/** The reason for a file that ends too early. */
-export function truncated(neededBytes: number, sizeBytes: number): string {
-  return `The image is truncated: its structure needs ${neededBytes} bytes, the file ends after ${sizeBytes}.`;
+/** The refusal of a file that ends too early. */
+export function cutShort(neededBytes: number, sizeBytes: number): UnreadableImage {
+  const reason = `its structure needs ${neededBytes} bytes, it ends after ${sizeBytes}`;
+  return new UnreadableImage(`The file is cut short: ${reason}.`);
 }
 
 /** A source over bytes in memory. */

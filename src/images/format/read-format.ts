@@ -1,7 +1,7 @@
 import { type BoundedReader, type ByteSource, boundedReader, UnreadableImage } from './byte-source.ts';
 import { isDicom, readDicomSize } from './dicom.ts';
 import { isJpeg, readJpegSize } from './jpeg.ts';
-import { isPng, readPngSize } from './png.ts';
+import { isPng, readPngSize, requirePngEnd } from './png.ts';
 import { readTiff, type TiffFormat } from './tiff.ts';
 import { openTiff } from './tiff-directory.ts';
 
@@ -26,7 +26,8 @@ const severalFilesByText = /^\[(?:(?:Uncompressed )?Virtual Microscope Specimen\
 
 /**
  * Recognises an image by its bytes and reads its size from its header; reads a few windows of it, never the whole.
- * Rejects with {@link UnreadableImage}: an empty object, no known format, a format of several files, a damaged file.
+ * Rejects with {@link UnreadableImage}: an empty object, no known format, a format of several files, a damaged file, and
+ * one that was provably cut short.
  */
 export async function readImageFormat(source: ByteSource): Promise<ImageFormat> {
   if (source.sizeBytes === 0) throw new UnreadableImage('The object is empty.');
@@ -47,7 +48,11 @@ export async function readImageFormat(source: ByteSource): Promise<ImageFormat> 
 }
 
 async function readOther(head: Buffer, reader: BoundedReader): Promise<ImageFormat | undefined> {
-  if (isPng(head)) return { format: 'PNG', ...(await readPngSize(reader)) };
+  if (isPng(head)) {
+    const size = await readPngSize(reader);
+    await requirePngEnd(reader);
+    return { format: 'PNG', ...size };
+  }
   if (isJpeg(head)) return { format: 'JPEG', ...(await readJpegSize(reader)) };
   if (isDicom(head)) return { format: 'DICOM', ...(await readDicomSize(reader)) };
   return undefined;

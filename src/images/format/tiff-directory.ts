@@ -1,25 +1,33 @@
-import { type BoundedReader, truncated, UnreadableImage } from './byte-source.ts';
+import { type BoundedReader, cutShort, UnreadableImage } from './byte-source.ts';
 
-/** Tags that are read (TIFF 6.0 §8; 330 TIFF Supplement 1; 65420 is Hamamatsu's own, present in every NDPI directory). */
+/** Tags that are read (TIFF 6.0 §8; 330 TIFF Supplement 1; 347 Supplement 2; 65420 is Hamamatsu's own, present in every NDPI directory). */
 export const tag = {
   imageWidth: 256,
   imageLength: 257,
+  bitsPerSample: 258,
+  compression: 259,
   imageDescription: 270,
   stripOffsets: 273,
+  samplesPerPixel: 277,
+  rowsPerStrip: 278,
   stripByteCounts: 279,
+  planarConfiguration: 284,
   tileOffsets: 324,
   tileByteCounts: 325,
   subDirectories: 330,
+  jpegTables: 347,
   ndpiFormat: 65420,
 } as const;
 
-/** One entry of a directory: where its values lie, not the values. */
+/** One entry of a directory: where its values lie, and the values alone where they lie in the entry itself. */
 interface Entry {
   /** Width of a value in bytes, 0 for a type that the reader does not know. */
   valueBytes: number;
   count: number;
   /** Where the values start in the file. */
   offset: number;
+  /** The values, where they are so few that they stand in the place of their offset. */
+  inline: Buffer | null;
 }
 
 /** One image file directory (TIFF 6.0 §2). */
@@ -99,11 +107,17 @@ async function isNdpi(tiff: Tiff): Promise<boolean> {
   }
 }
 
-/** The directories of the file's main chain, in order, at most 64 of them; a chain that loops is refused. */
+/**
+ * The directories of the file's main chain, in order, at most 64 of them; a chain that loops, or leads past the end of
+ * the file, is refused.
+ */
 export async function readDirectories(tiff: Tiff): Promise<Directory[]> {
+  const { sizeBytes } = tiff.reader;
   const directories: Directory[] = [];
   const seen = new Set<number>();
-  for (let offset = tiff.first; offset !== 0 && directories.length < maxDirectories; ) {
+  for (let offset = tiff.first; offset !== 0; ) {
+    if (offset >= sizeBytes) throw cutShort(offset + tiff.countBytes, sizeBytes);
+    if (directories.length === maxDirectories) break;
     if (seen.has(offset)) throw new UnreadableImage('The image is damaged: its TIFF directories form a loop.');
     seen.add(offset);
     const { directory, next } = await readDirectory(tiff, offset);
@@ -129,11 +143,15 @@ export async function readDirectory(
   for (let at = 0; at < count * entryBytes; at += entryBytes) {
     const valueBytes = typeBytes[unsigned(table, at + 2, 2, littleEndian)] ?? 0;
     const values = unsigned(table, at + 4, wordBytes, littleEndian);
-    const inline = values * valueBytes <= wordBytes;
-    const valueOffset = inline
-      ? offset + countBytes + at + 4 + wordBytes
-      : unsigned(table, at + 4 + wordBytes, wordBytes, littleEndian);
-    entries.set(unsigned(table, at, 2, littleEndian), { valueBytes, count: values, offset: valueOffset });
+    const place = at + 4 + wordBytes;
+    const isInline = values * valueBytes <= wordBytes;
+    entries.set(unsigned(table, at, 2, littleEndian), {
+      valueBytes,
+      count: values,
+      offset: isInline ? offset + countBytes + place : unsigned(table, place, wordBytes, littleEndian),
+      // A copy, as the table is a view of a larger window.
+      inline: isInline ? Buffer.from(table.subarray(place, place + values * valueBytes)) : null,
+    });
   }
   return { directory: { offset, entries }, next: unsigned(table, count * entryBytes, nextBytes, littleEndian) };
 }
@@ -144,18 +162,29 @@ export async function firstNumber(tiff: Tiff, directory: Directory, wanted: numb
   return undefined;
 }
 
-/** The values of a numeric tag in blocks of at most 64 KiB; none where the directory does not have it. */
-export async function* numbers(tiff: Tiff, directory: Directory, wanted: number): AsyncGenerator<number[]> {
+/** Refuses a file that ends before the values of a tag do. */
+export function requireValues({ reader }: Tiff, directory: Directory, wanted: number): void {
+  const { offset, count, valueBytes } = directory.entries.get(wanted) ?? { offset: 0, count: 0, valueBytes: 0 };
+  const endOffset = offset + count * valueBytes;
+  if (endOffset > reader.sizeBytes) throw cutShort(endOffset, reader.sizeBytes);
+}
+
+/** 256 KiB: a table of 32,000 to 64,000 tiles, as many as most slides have, arrives in one request of a cloud store. */
+const blockBytes = 256 * 1024;
+
+/** The values of a numeric tag in blocks, from the value `from` on; none where the directory does not have it. */
+export async function* numbers(tiff: Tiff, directory: Directory, wanted: number, from = 0): AsyncGenerator<number[]> {
   const entry = directory.entries.get(wanted);
   if (!entry || entry.valueBytes === 0) return;
-  const { valueBytes, count, offset } = entry;
-  const endOffset = offset + count * valueBytes;
-  if (endOffset > tiff.reader.sizeBytes) throw new UnreadableImage(truncated(endOffset, tiff.reader.sizeBytes));
-  const perBlock = (64 * 1024) / valueBytes;
-  for (let done = 0; done < count; done += perBlock) {
-    const values = Math.min(perBlock, count - done);
-    const block = await tiff.reader.bytes(offset + done * valueBytes, values * valueBytes);
-    yield Array.from({ length: values }, (_, i) => unsigned(block, i * valueBytes, valueBytes, tiff.littleEndian));
+  const { valueBytes, count, offset, inline } = entry;
+  requireValues(tiff, directory, wanted);
+  const perBlock = blockBytes / valueBytes;
+  for (let done = from; done < count; done += perBlock) {
+    const [start, length] = [done * valueBytes, Math.min(perBlock, count - done) * valueBytes];
+    const block = inline ? inline.subarray(start, start + length) : await tiff.reader.bytes(offset + start, length);
+    yield Array.from({ length: length / valueBytes }, (_, i) =>
+      unsigned(block, i * valueBytes, valueBytes, tiff.littleEndian),
+    );
   }
 }
 
@@ -163,7 +192,7 @@ export async function* numbers(tiff: Tiff, directory: Directory, wanted: number)
 export async function text(tiff: Tiff, directory: Directory, wanted: number, maxBytes: number): Promise<string> {
   const entry = directory.entries.get(wanted);
   if (entry?.valueBytes !== 1) return '';
-  const bytes = await tiff.reader.bytes(entry.offset, Math.min(entry.count, maxBytes));
+  const bytes = entry.inline ?? (await tiff.reader.bytes(entry.offset, Math.min(entry.count, maxBytes)));
   const nul = bytes.indexOf(0);
   return bytes.toString('utf8', 0, nul < 0 ? bytes.length : nul);
 }

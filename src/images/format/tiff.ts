@@ -1,5 +1,6 @@
-import { BudgetExceeded, truncated, UnreadableImage } from './byte-source.ts';
-import { type Directory, firstNumber, numbers, readDirectories, type Tiff, tag, text } from './tiff-directory.ts';
+import { UnreadableImage } from './byte-source.ts';
+import { type Directory, firstNumber, readDirectories, type Tiff, tag, text } from './tiff-directory.ts';
+import { requirePixels } from './tiff-pixels.ts';
 
 /** The flavours of TIFF that are told apart. */
 export type TiffFormat = 'SVS' | 'NDPI' | 'OME-TIFF' | 'TIFF';
@@ -20,7 +21,7 @@ export async function readTiff(tiff: Tiff): Promise<{ format: TiffFormat; width:
     if (width * height > largest.width * largest.height) largest = { width, height };
   }
   if (largest.width * largest.height === 0) throw new UnreadableImage('The TIFF file holds no image.');
-  if (format !== 'NDPI') await requirePixels(tiff, directories);
+  await requirePixels(tiff, directories);
   return { format, ...largest };
 }
 
@@ -30,32 +31,4 @@ async function flavour(tiff: Tiff, first: Directory): Promise<TiffFormat> {
   const description = await text(tiff, first, tag.imageDescription, descriptionBytes);
   if (description.startsWith('Aperio')) return 'SVS';
   return /<(?:\w+:)?OME[\s>]/.test(description) ? 'OME-TIFF' : 'TIFF';
-}
-
-/**
- * Refuses a file whose strips or tiles reach past its end. As far as the byte budget goes: the tables of a huge slide
- * are checked from the first directory on. NDPI needs no check: each directory stands after its pixels, and the strip
- * offsets of a large one lack their upper half.
- */
-async function requirePixels(tiff: Tiff, directories: Directory[]): Promise<void> {
-  try {
-    for (const directory of directories) {
-      await requireWithin(tiff, directory, tag.stripOffsets, tag.stripByteCounts);
-      await requireWithin(tiff, directory, tag.tileOffsets, tag.tileByteCounts);
-    }
-  } catch (error) {
-    if (!(error instanceof BudgetExceeded)) throw error;
-  }
-}
-
-async function requireWithin(tiff: Tiff, directory: Directory, offsetsTag: number, countsTag: number): Promise<void> {
-  const counts = numbers(tiff, directory, countsTag);
-  let sizes: number[] = [];
-  for await (const offsets of numbers(tiff, directory, offsetsTag)) {
-    for (const offset of offsets) {
-      if (sizes.length === 0) sizes = ((await counts.next()).value ?? []).reverse();
-      const end = offset + (sizes.pop() ?? 0);
-      if (end > tiff.reader.sizeBytes) throw new UnreadableImage(truncated(end, tiff.reader.sizeBytes));
-    }
-  }
 }
