@@ -185,6 +185,32 @@ describe('a credential that works', () => {
     expect(long.status).toBe(422);
   });
 
+  test('refuses a prefix that begins no key of its provider, in the words of a job', async () => {
+    const { studyId } = (await service.call('POST', '/studies', { name: 'A study with images' })).body;
+    const errors = async (path: string, body: Json) => {
+      const answer = await service.call('POST', path, body);
+      expect([answer.status, answer.body.type], body.prefix).toEqual([422, '/errors/validation-failed']);
+      return answer.body.errors;
+    };
+    const file = await store(fileBody('share'));
+    const long = 'é'.repeat(512);
+    for (const [credentialId, provider, prefix, write] of [
+      [file, 'FILE', '../x', false],
+      [file, 'FILE', '2026/../../', true],
+      [file, 'FILE', '/etc/', false],
+      [file, 'FILE', `${'x'.repeat(256)}/`, true],
+      [await store(s3Body()), 'S3', `${long}x`, false],
+      [await store(azureBody()), 'AZURE_BLOB', long, true],
+    ] as const) {
+      const expected = [{ pointer: '/prefix', detail: `begins no key of the provider ${provider}` }];
+      expect(await errors(`${path}/${credentialId}:validate`, { prefix, write })).toEqual(expected);
+      const job = `/image/jobs:${write ? 'transfer' : 'ingest'}`;
+      expect(await errors(job, { studyId, credentialId, prefix })).toEqual(expect.arrayContaining(expected));
+    }
+    expect((await validate(file, { prefix: '', write: true })).valid).toBe(true);
+    expect(stepsOf(await validate(file, { prefix: '2026/a..', write: true }))).toBe(writing);
+  });
+
   test('makes no more calls than it needs: a list, and a read of one byte', async () => {
     s3.objects('slides').clear();
     const credentialId = await store(s3Body());

@@ -4,6 +4,7 @@ import { etagOf } from '../http/headers.ts';
 import { type Api, operation, type Result } from '../http/operation.ts';
 import { pageBody, pageSchema } from '../http/page.ts';
 import { notFound, rejected } from '../lib/problem.ts';
+import { prefixFaults } from './object-keys.ts';
 import type { CredentialDeps } from './open.ts';
 import { findCredential, findSealed, keepValidation, listCredentials, type StoredCredential } from './queries.ts';
 import { createCredential, removeCredential, replaceCredential } from './rules.ts';
@@ -114,6 +115,9 @@ export function credentialRoutes(api: Api, deps: CredentialDeps): void {
     create: async (db, { params: { credentialId }, body, faults }, event) => {
       const sealed = await findSealed(db, credentialId);
       if (!sealed) throw notFound('credential');
+      // The same as a job answers: to try what none may do would prove nothing.
+      if (body?.prefix !== undefined)
+        faults.push(...prefixFaults(sealed.provider, body.prefix, body.write ? 'write' : 'list'));
       if (faults.length > 0) throw rejected('validation-failed', faults);
       const { checks, ...found } = await validateCredential(credentialId, sealed, body ?? {}, deps);
       const { version } = sealed;

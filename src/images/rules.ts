@@ -1,10 +1,10 @@
+import { isKey, prefixFaults } from '../credentials/object-keys.ts';
 import type { Provider } from '../credentials/schemas.ts';
 import type { Tx } from '../db/database.ts';
 import type { Call } from '../http/operation.ts';
 import { pointerTo } from '../lib/pointer.ts';
 import { conflict, type Fault, notFound, Problem, rejected } from '../lib/problem.ts';
-import { checkFileKey } from '../objects/file-keys.ts';
-import { checkKey, maxKeyBytes } from '../objects/store.ts';
+import { maxKeyBytes } from '../objects/store.ts';
 import { findReferences } from '../studies/queries.ts';
 import { cancelledReason, endEarly, type RecordEvent } from './end.ts';
 import { bodyHash, idempotencyKey, keyHash } from './idempotency.ts';
@@ -121,8 +121,7 @@ async function start(
   if (!isStudy) faults.push({ pointer: '/studyId', detail: 'is no study' });
   const provider = await holdCredential(tx, credentialId);
   if (!provider) faults.push({ pointer: '/credentialId', detail: 'is no credential' });
-  else if (job.prefix !== null && !endings[job.type].some((ending) => isKey(provider, job.prefix + ending)))
-    faults.push({ pointer: '/prefix', detail: `begins no key of the provider ${provider}` });
+  else if (job.prefix !== null) faults.push(...prefixFaults(provider, job.prefix, uses[job.type]));
   const named = isStudy ? await files(faults, provider) : null;
   if (faults.length > 0) throw rejected('validation-failed', faults);
   await checkLimit(tx, clientId, limit);
@@ -131,18 +130,8 @@ async function start(
   return { jobId, studyId, replayed: false };
 }
 
-/** What may follow a prefix in a key: of a listing nothing, too. A FILE NAME may begin with a slash. */
-const endings = { INGEST: ['', 'x', '/x'], TRANSFER: ['x', '/x'] };
-
-/** Whether an object of the provider can have the key. */
-function isKey(provider: Provider, key: string): boolean {
-  try {
-    (provider === 'FILE' ? checkFileKey : checkKey)(key);
-    return true;
-  } catch {
-    return false;
-  }
-}
+/** What a job does below its prefix. */
+const uses = { INGEST: 'list', TRANSFER: 'write' } as const;
 
 async function checkLimit(tx: Tx, clientId: string, limit: number): Promise<void> {
   if ((await countActive(tx, clientId)) < limit) return;
