@@ -243,9 +243,42 @@ describe('the list of events', () => {
     'studyId=short',
     'resourceId=short',
     'sort=createdDate',
+    'event=NOPE',
+    'event=study_updated',
+    'event=',
   ])('answers 400 that names the parameter: %s', async (query) => {
     const answer = await service.call('GET', `/audit/events?${query}`);
     expect(answer.body).toMatchObject({ status: 400, errors: [{ parameter: query.split('=')[0] }] });
+  });
+
+  test('is filtered by every name that the API document lists, which are those of interface.md and decisions §7', async () => {
+    const { body } = await service.call('GET', '/openapi.json');
+    const { parameters } = body.paths['/audit/events'].get;
+    const names: string[] = parameters.find(({ name }: Json) => name === 'event').schema.enum;
+    expect(body.components.schemas.AuditEvent.properties.event.enum).toEqual(names);
+    expect([...names].sort()).toEqual([
+      'CLIENT_ACCESSED_STUDY',
+      'CLIENT_ACCESSED_STUDY_FAILURE',
+      'CLIENT_REQUEST_REJECTED',
+      'CLIENT_STUDY_EXPORT',
+      'CLIENT_STUDY_EXPORT_DELETED',
+      'CLOUD_CREDENTIAL_CREATED',
+      'CLOUD_CREDENTIAL_DELETED',
+      'CLOUD_CREDENTIAL_UPDATED',
+      'CLOUD_CREDENTIAL_VALIDATED',
+      'IMAGE_JOB_CANCELLED',
+      'IMAGE_JOB_COMPLETED',
+      'IMAGE_JOB_CREATED',
+      'IMAGE_JOB_RETRIED',
+      'STUDY_CREATED',
+      'STUDY_DELETED',
+      'STUDY_UPDATED',
+    ]);
+    for (const name of names) {
+      const answer = await service.call('GET', `/audit/events?event=${name}&pageSize=1`);
+      expect(answer.status, name).toBe(200);
+      for (const { event } of answer.body.items) expect(event).toBe(name);
+    }
   });
 
   test.each(['from=2026-01-01T00:00:00%2B23:59', 'to=9999-12-31', 'from=0001-01-01', 'to=2026-01-01T24:00:00Z'])(

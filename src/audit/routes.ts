@@ -1,5 +1,6 @@
 import { Type } from 'typebox';
 import { pageParameters, pageRequest } from '../db/paging.ts';
+import { eventNames } from '../http/gate.ts';
 import { type Api, operation } from '../http/operation.ts';
 import { pageBody, pageSchema } from '../http/page.ts';
 import { ID_PATTERN } from '../lib/id.ts';
@@ -19,7 +20,7 @@ export const AuditEvent = Type.Object(
       description: 'When it was recorded, UTC.',
       examples: ['2026-03-02T08:15:30.123Z'],
     }),
-    event: Type.String({ description: 'Name of the event.', examples: ['STUDY_UPDATED'] }),
+    event: Type.Enum([...eventNames], { description: 'Name of the event.', examples: ['STUDY_UPDATED'] }),
     clientId: Type.String({ description: 'The client that called.' }),
     operation: Type.String({ description: 'Method and path pattern.', examples: ['POST /studies/{studyId}/subjects'] }),
     method: Type.String({ description: 'HTTP method.' }),
@@ -78,7 +79,7 @@ export function auditRoutes(api: Api): void {
     resource: { type: 'auditEvent' },
     query: Type.Object({
       clientId: Type.Optional(Type.String({ description: 'Only events of this client.' })),
-      event: Type.Optional(Type.String({ description: 'Only events of this name.' })),
+      event: Type.Optional(Type.Enum([...eventNames], { description: 'Only events of this name.' })),
       studyId: Type.Optional(Id('Only events of this study.')),
       resourceId: Type.Optional(Id('Only events of this record, bulk actions included.')),
       from: Type.Optional(Type.String({ description: 'Only events recorded then or later (ISO 8601).' })),

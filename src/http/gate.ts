@@ -24,23 +24,25 @@ export type ResourceType =
   | 'auditEvent';
 
 /** Names of audit events (interface.md §6, decisions §7). */
-export type EventName =
-  | 'STUDY_CREATED'
-  | 'STUDY_UPDATED'
-  | 'STUDY_DELETED'
-  | 'CLIENT_STUDY_EXPORT'
-  | 'CLIENT_STUDY_EXPORT_DELETED'
-  | 'CLIENT_ACCESSED_STUDY'
-  | 'CLIENT_ACCESSED_STUDY_FAILURE'
-  | 'CLIENT_REQUEST_REJECTED'
-  | 'IMAGE_JOB_CREATED'
-  | 'IMAGE_JOB_RETRIED'
-  | 'IMAGE_JOB_CANCELLED'
-  | 'IMAGE_JOB_COMPLETED'
-  | 'CLOUD_CREDENTIAL_CREATED'
-  | 'CLOUD_CREDENTIAL_UPDATED'
-  | 'CLOUD_CREDENTIAL_DELETED'
-  | 'CLOUD_CREDENTIAL_VALIDATED';
+export const eventNames = [
+  'STUDY_CREATED',
+  'STUDY_UPDATED',
+  'STUDY_DELETED',
+  'CLIENT_STUDY_EXPORT',
+  'CLIENT_STUDY_EXPORT_DELETED',
+  'CLIENT_ACCESSED_STUDY',
+  'CLIENT_ACCESSED_STUDY_FAILURE',
+  'CLIENT_REQUEST_REJECTED',
+  'IMAGE_JOB_CREATED',
+  'IMAGE_JOB_RETRIED',
+  'IMAGE_JOB_CANCELLED',
+  'IMAGE_JOB_COMPLETED',
+  'CLOUD_CREDENTIAL_CREATED',
+  'CLOUD_CREDENTIAL_UPDATED',
+  'CLOUD_CREDENTIAL_DELETED',
+  'CLOUD_CREDENTIAL_VALIDATED',
+] as const;
+export type EventName = (typeof eventNames)[number];
 
 /** An audit event before it has its id, sequence and date (decisions §7). */
 export interface EventDraft {
