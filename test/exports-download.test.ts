@@ -121,6 +121,17 @@ describe('conditions', () => {
     expect((await get({ 'if-none-match': '"another"' })).status).toBe(200);
   });
 
+  test('304 has no Content-Length other than that of the file, to GET and to HEAD', async () => {
+    const since = { 'if-modified-since': new Date(job.completedDate).toUTCString() };
+    for (const headers of [{ 'if-none-match': '*' }, since]) {
+      for (const method of ['GET', 'HEAD']) {
+        const response = await get(headers, method);
+        expect([response.status, response.headers.get('etag')]).toEqual([304, `"${job.sha256}"`]);
+        expect([null, String(whole.length)], method).toContain(response.headers.get('content-length'));
+      }
+    }
+  });
+
   test('If-Modified-Since counts only without If-None-Match', async () => {
     const since = { 'if-modified-since': new Date(job.completedDate).toUTCString() };
     expect((await get(since)).status).toBe(304);

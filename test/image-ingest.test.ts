@@ -218,8 +218,8 @@ test.each(['image', 'thumbnail'])(
     await root.put(`${what}/b.png`, png(20));
     await ingest(studyId, { prefix: `${what}/` });
     const [slide, damaged] = await slidesOf(studyId);
-    const get = (ifNoneMatch: string, { slideId } = slide) =>
-      service.call('GET', `/studies/${studyId}/slides/${slideId}/${what}`, undefined, {
+    const get = (ifNoneMatch: string, { slideId } = slide, method = 'GET') =>
+      service.call(method, `/studies/${studyId}/slides/${slideId}/${what}`, undefined, {
         headers: { 'if-none-match': ifNoneMatch },
       });
     const first = await get('"another"');
@@ -229,8 +229,18 @@ test.each(['image', 'thumbnail'])(
       const { status, headers, text } = await get(tags);
       expect([status, headers.get('etag'), text], tags).toEqual([304, etag, '']);
     }
+    // A HEAD that tells a length tells that of GET (RFC 9110 §8.6).
+    const length = first.headers.get('content-length');
+    for (const [tag, status] of [
+      [etag, 304],
+      ['"another"', 200],
+    ] as const) {
+      const head = await get(tag, slide, 'HEAD');
+      expect([head.status, head.headers.get('etag'), head.text]).toEqual([status, etag, '']);
+      expect(status === 200 ? [length] : [length, null]).toContain(head.headers.get('content-length'));
+    }
     const { body } = await service.call('GET', `/audit/events?resourceId=${slide.slideId}`);
-    expect(body.items.map(({ status }: Json) => status)).toEqual([200, 304, 304, 304, 304]);
+    expect(body.items.map(({ status }: Json) => status)).toEqual([200, 304, 304, 304, 304, 304, 200]);
     // Of a picture that is damaged there is a file, and no preview that a client could have.
     for (const _ of [1, 2]) expect((await get('*', damaged)).status).toBe(what === 'image' ? 304 : 422);
   },

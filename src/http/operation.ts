@@ -1,4 +1,5 @@
 import type { IncomingHttpHeaders } from 'node:http';
+import { Readable } from 'node:stream';
 import type { FastifyInstance, FastifyReply, FastifyRequest } from 'fastify';
 import type pg from 'pg';
 import type { Static, TObject, TSchema } from 'typebox';
@@ -197,7 +198,10 @@ function respond(reply: FastifyReply, result: Result): unknown {
   reply.code(result.status ?? 200);
   if (result.headers) reply.headers(result.headers);
   if (result.send) return result.send(reply);
-  if (result.body === undefined) return reply.send();
+  if (result.body === undefined) {
+    // Of a HEAD without a body, the server would tell that GET has one of 0 bytes (RFC 9110 §8.6): a stream has no length.
+    return reply.request.method === 'HEAD' ? reply.send(Readable.from([])) : reply.send();
+  }
   return reply.header('content-type', 'application/json; charset=utf-8').send(result.body);
 }
 
