@@ -1,5 +1,6 @@
 import { randomUUID } from 'node:crypto';
 import { hostname, setPriority } from 'node:os';
+import { setFlagsFromString } from 'node:v8';
 import { isMainThread, parentPort, workerData } from 'node:worker_threads';
 import { recordEvent } from './audit/record.ts';
 import { type CredentialDeps, openCredential } from './credentials/open.ts';
@@ -12,6 +13,7 @@ import { listen } from './jobs/listen.ts';
 import { JobLoop } from './jobs/loop.ts';
 import { purgeObjects } from './jobs/purge.ts';
 import { errorFields, type Tell } from './jobs/report.ts';
+import { Digests } from './lib/digests.ts';
 import type { MasterKeySource } from './lib/master-key.ts';
 import { MasterKeys } from './lib/master-keys.ts';
 import { openStore } from './objects/open.ts';
@@ -48,6 +50,7 @@ export async function startWork(settings: WorkSettings, tell: Tell): Promise<{ s
     onError: (error) =>
       tell({ type: 'log', level: 'warn', message: 'an idle connection broke', fields: errorFields(error) }),
   });
+  const digests = new Digests();
   const loop = new JobLoop({
     kinds: [
       exportJobs({ pool, databaseUrl, store }),
@@ -56,6 +59,7 @@ export async function startWork(settings: WorkSettings, tell: Tell): Promise<{ s
         store,
         openCloud: (credentialId) => openCredential(pool, credentialId, credentials),
         record: recordEvent,
+        digests,
         filesInParallel,
       }),
     ],
@@ -106,7 +110,7 @@ export async function startWork(settings: WorkSettings, tell: Tell): Promise<{ s
       listening.abort();
       await Promise.all([loop.stop(), chores.stop()]);
       await pool.end();
-      await store.close();
+      await Promise.all([store.close(), digests.close()]);
     },
   };
 }
@@ -121,6 +125,10 @@ async function runInThread(settings: WorkSettings): Promise<void> {
   // On Linux this concerns the calling thread alone: whoever waits for an answer goes first. 10 is a tenth
   // of the others' share of a busy processor.
   if (process.platform === 'linux') setPriority(0, 10);
+  // V8 counts the buffers of sockets, some 32 MB of them between two collections of what is young, when it asks whether
+  // it is time to look through the whole heap, but not when it sets that time: it would look again and again. 300 % is
+  // the most that it lets a heap grow by itself.
+  setFlagsFromString('--heap-growing-percent=300');
   const tell: Tell = (report) => parentPort?.postMessage(report);
   const work = await startWork(settings, tell);
   parentPort?.once('message', () => {

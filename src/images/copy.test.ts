@@ -7,6 +7,7 @@ import { buffer } from 'node:stream/consumers';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { afterAll, beforeAll, beforeEach, expect, test } from 'vitest';
 import { sha256 } from '../../test/store-contract/store-under-test.ts';
+import { Digests } from '../lib/digests.ts';
 import { openFileStore } from '../objects/file.ts';
 import { type Body, ObjectError, type ObjectStore } from '../objects/store.ts';
 import { copyObject } from './copy.ts';
@@ -22,13 +23,17 @@ let source: ObjectStore;
 let target: ObjectStore;
 /** Of a job: shared by all its files. */
 let memory: PartMemory;
+const digests = new Digests();
 
 beforeAll(async () => {
   dir = await mkdtemp(join(tmpdir(), 'sds-copies-'));
   source = await openFileStore(join(dir, 'source'));
   for (const [n, content] of contents.entries()) await source.write(`${n}`, Readable.from([content]));
 });
-afterAll(() => rm(dir, { recursive: true, force: true }));
+afterAll(async () => {
+  await digests.close();
+  await rm(dir, { recursive: true, force: true });
+});
 beforeEach(async () => {
   target = await openFileStore(await mkdtemp(join(dir, 'target-')));
   memory = { budget: partBudget(), free: [] };
@@ -53,7 +58,8 @@ const slowly = (then: (taken: number) => void = () => {}): Pick<ObjectStore, 'wr
 async function copy(n: number, to = slowly(), signal = new AbortController().signal): Promise<string> {
   const tries = new Tries(1, signal, async () => {});
   const info = await source.head(`${n}`);
-  return copyObject({ store: source, info, tries, signal, etags: { isMd5: true }, memory }, { store: to, key: `${n}` });
+  const from = { store: source, info, tries, signal, etags: { isMd5: true }, memory, digests };
+  return copyObject(from, { store: to, key: `${n}` });
 }
 
 const stored = async (n: number) => sha256(await buffer(await target.read(`${n}`)));

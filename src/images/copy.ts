@@ -1,4 +1,5 @@
 import { createHash } from 'node:crypto';
+import type { Digests } from '../lib/digests.ts';
 import { ObjectError, type ObjectStore } from '../objects/store.ts';
 import { type Reading, readObject } from './read-object.ts';
 
@@ -13,6 +14,7 @@ export interface Source extends Omit<Reading, 'onReceived'> {
   /** What it must be, where that is known. */
   sha256?: string;
   etags: EtagTrust;
+  digests: Digests;
   /** Told how much has arrived; begins at 0 with every try. */
   onArrived?: (bytes: number) => void;
 }
@@ -49,35 +51,35 @@ export function copyObject(
   });
 }
 
-/** 128 KiB: what the second hash reads is still near the processor. */
-const HASH_BYTES = 128 * 1024;
-
 /** The bytes of an object, which end well only when they are the right ones; then `result` has their SHA-256. */
 async function* verified(source: Source, result: { sha256: string }): AsyncGenerator<Buffer> {
-  const { info, etags } = source;
-  const sha256 = createHash('sha256');
+  const { info, etags, digests } = source;
   // The store checks what it sends in one piece, but not what is put together here of parts.
-  const md5 = source.sha256 === undefined && etags.isMd5 && /^[0-9a-f]{32}$/.test(info.etag) ? createHash('md5') : null;
+  const mayBeMd5 = source.sha256 === undefined && etags.isMd5 && /^[0-9a-f]{32}$/.test(info.etag);
+  const digest = digests.begin('sha256', ...(mayBeMd5 ? ['md5'] : []));
   let arrived = 0;
   const onReceived = (more: number) => {
     arrived += more;
     source.onArrived?.(arrived);
   };
-  for await (const chunk of readObject({ ...source, onReceived })) {
-    for (let at = 0; at < chunk.length; at += HASH_BYTES) {
-      const piece = chunk.subarray(at, at + HASH_BYTES);
-      sha256.update(piece);
-      md5?.update(piece);
+  let sha256 = '';
+  let md5: string | undefined;
+  try {
+    for await (const chunk of readObject({ ...source, onReceived })) {
+      const taken = digest.update(chunk);
+      taken.catch(() => {}); // Awaited below, unless whoever has the chunk does not come back.
+      yield chunk;
+      await taken;
     }
-    yield chunk;
+  } finally {
+    [sha256 = '', md5] = await digest.end();
   }
-  const digest = sha256.digest('hex');
   const isRight =
     source.sha256 !== undefined
-      ? digest === source.sha256
-      : !md5 || md5.digest('hex') === info.etag || (await readsAgainAs(source, digest));
+      ? sha256 === source.sha256
+      : !mayBeMd5 || md5 === info.etag || (await readsAgainAs(source, sha256));
   if (!isRight) throw new ObjectError('transient', `${JSON.stringify(info.key)} was damaged on its way.`);
-  result.sha256 = digest;
+  result.sha256 = sha256;
 }
 
 /** Whether a second reading, in one piece, brings the same content: then the etag is no MD5. */

@@ -54,12 +54,12 @@ const otherContent = 'The slide has an image with other content; an ingest with 
 
 /** Copies one object into the service's store and gives the slide of its FILE NAME the image (decisions §5). */
 export async function ingestFile(context: FileContext): Promise<FileEnd | null> {
-  const { job, pool, store, cloud, file, tries, signal, meter, etags, memory } = context;
+  const { job, pool, store, cloud, file, tries, signal, meter, etags, memory, digests } = context;
   const done = isSmall(file) && (await ingestSmall(context, file));
   if (done) return null;
   const info = await tries.run(() => cloud.head(file.key, { signal }));
   const { sizeBytes } = info;
-  const source = { store: cloud, info, tries, signal, etags, memory };
+  const source = { store: cloud, info, tries, signal, etags, memory, digests };
 
   await context.begin(sizeBytes);
   const there = await findNamedSlide(pool, job.studyId, file.name);

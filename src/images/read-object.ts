@@ -61,7 +61,8 @@ export async function* readObject(reading: Reading): AsyncGenerator<Buffer> {
           budget.left--;
           extra++;
         }
-        const whole = free.pop() ?? Buffer.allocUnsafeSlow(Math.min(PART_BYTES, sizeBytes));
+        // Shared, so that another thread can hash it where it is.
+        const whole = free.pop() ?? Buffer.from(new SharedArrayBuffer(Math.min(PART_BYTES, sizeBytes)));
         const bytes = whole.subarray(0, sizeBytes - start);
         // It is awaited later, or not at all when one before it fails.
         const part = readPart({ ...reading, signal: stop.signal }, start, bytes);

@@ -1,6 +1,7 @@
 import { setMaxListeners } from 'node:events';
 import type pg from 'pg';
 import type { Tx } from '../db/database.ts';
+import type { Digests } from '../lib/digests.ts';
 import type { Slots } from '../lib/slots.ts';
 import type { ObjectStore } from '../objects/store.ts';
 import type { Copied } from './commit-many.ts';
@@ -21,6 +22,7 @@ export interface JobContext {
   cloud: ObjectStore;
   meter: Meter;
   memory: PartMemory;
+  digests: Digests;
   /** Bounds the files that are copied at the same time; their ends may be recorded while others are copied. */
   slots: Slots;
   /** Ends a file together with others whose slides are new; false where it has to be ended by itself. */

@@ -2,6 +2,7 @@ import { setMaxListeners } from 'node:events';
 import type pg from 'pg';
 import { type Tx, transaction } from '../db/database.ts';
 import { Interruption, type JobKind } from '../jobs/kind.ts';
+import type { Digests } from '../lib/digests.ts';
 import { gather } from '../lib/gather.ts';
 import { newId } from '../lib/id.ts';
 import { Slots } from '../lib/slots.ts';
@@ -35,6 +36,7 @@ export interface ImageJobDeps {
   /** The store of a credential; rejects with an ObjectError whose message is fit for a user. */
   openCloud(credentialId: string): Promise<ObjectStore>;
   record: RecordEvent;
+  digests: Digests;
   /** Files of one job that are copied at once (SDS_FILES_IN_PARALLEL). */
   filesInParallel: number;
 }
@@ -104,7 +106,7 @@ async function runJob(deps: RunDeps, job: ClaimedJob, signal: AbortSignal): Prom
 }
 
 async function doFiles(deps: RunDeps, job: ClaimedJob, signal: AbortSignal, held: JobContext['held']): Promise<void> {
-  const { pool, store, budget } = deps;
+  const { pool, store, budget, digests } = deps;
   // Nothing of one file is to be counted here: what cannot be opened or listed concerns the job as a whole.
   const tries = new Tries(1, signal, async () => {});
   const cloud = await tries.run(() => deps.openCloud(job.credentialId));
@@ -120,6 +122,7 @@ async function doFiles(deps: RunDeps, job: ClaimedJob, signal: AbortSignal, held
       meter,
       held,
       memory: { budget, free: [] },
+      digests,
       slots,
       commitNew,
       etags: { isMd5: true },

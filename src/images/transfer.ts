@@ -7,14 +7,14 @@ import { FileFault } from './tries.ts';
 
 /** Copies the image of one slide to the cloud, and makes sure that it is there whole (decisions §5). */
 export async function transferFile(context: FileContext): Promise<FileEnd> {
-  const { job, pool, store, cloud, file, tries, signal, meter, etags, memory } = context;
+  const { job, pool, store, cloud, file, tries, signal, meter, etags, memory, digests } = context;
   const slide = await findSlideImage(pool, job.studyId, file.slideId ?? '');
   if (!slide?.image) throw new FileFault('The slide has no image any more.');
   const { objectKey, sizeBytes, sha256 } = slide.image;
   const info = await tries.run(() => store.head(objectKey, { signal }));
   if (info.sizeBytes !== sizeBytes) throw new FileFault('The stored image has another size than was ingested.');
   await context.begin(sizeBytes);
-  const source = { store, info, tries, signal, etags, memory, sha256 };
+  const source = { store, info, tries, signal, etags, memory, digests, sha256 };
   await copyObject(source, { store: cloud, key: file.key }, (bytes) => meter.at(file.fileId, bytes));
   const there = await tries.run(() => sizeOf(context));
   if (there !== null && there !== sizeBytes) {

@@ -1,4 +1,5 @@
-import { Worker } from 'node:worker_threads';
+import type { Worker } from 'node:worker_threads';
+import { startThread } from '../lib/thread.ts';
 import { errorFields, type Report, type Tell } from './report.ts';
 
 /** Between a thread’s death and the next start; doubles up to the longest, and starts again after a while of life. */
@@ -27,11 +28,7 @@ export class WorkThread {
 
   start(): void {
     const started = performance.now();
-    const options = { workerData: { work: this.#work }, name: 'work' };
-    const { href } = this.#entry;
-    const worker = href.endsWith('.ts')
-      ? new Worker(fromSource(href), { ...options, eval: true })
-      : new Worker(this.#entry, options);
+    const worker = startThread(this.#entry, { workerData: { work: this.#work }, name: 'work' });
     this.#worker = worker;
     worker.on('message', (report: Report) => this.#tell(report));
     worker.on('error', (error) => this.#log('error', 'the worker thread died', errorFields(error)));
@@ -67,10 +64,4 @@ export class WorkThread {
   #log(level: 'warn' | 'error', message: string, fields: Record<string, unknown>): void {
     this.#tell({ type: 'log', level, message, fields });
   }
-}
-
-/** A thread does not take over how its process reads TypeScript, so one that runs from source loads that itself. */
-function fromSource(entry: string): string {
-  const tsx = import.meta.resolve('tsx/esm/api');
-  return `import(${JSON.stringify(tsx)}).then(({ register }) => (register(), import(${JSON.stringify(entry)})))`;
 }
