@@ -174,6 +174,9 @@ describe('the stream of a job that has ended', () => {
     const again = watch(jobId, id);
     await again.closed;
     expect(again.status).toBe(204);
+    const path = `/image/jobs/${jobId}:streamProgress`;
+    const head = await service.call('HEAD', path, undefined, { headers: { 'last-event-id': id } });
+    expect([head.status, head.headers.get('content-length')]).toEqual([204, null]);
 
     await service.call('POST', `/image/jobs/${jobId}:retry`);
     const retried = watch(jobId, id);
