@@ -106,31 +106,20 @@ export function isSmall(file: OpenFile): file is OpenFile & { sizeBytes: number;
 /** Copies a small object that is read once; false where it is no longer what was listed. */
 async function ingestSmall(
   context: FileContext,
-  { key, name, sizeBytes, etag, imageId }: OpenFile & { sizeBytes: number; etag: string },
+  { key, sizeBytes, etag, imageId }: OpenFile & { sizeBytes: number; etag: string },
 ): Promise<boolean> {
-  const { job, store, cloud, file, tries, signal, meter } = context;
   if (!imageId) return false;
-  const objectKey = keyOf(job, imageId);
+  const objectKey = keyOf(context.job, imageId);
   const info: ObjectInfo = { key, sizeBytes, etag, modifiedDate: null };
   let begun: Promise<unknown> = Promise.resolve();
   const long = setTimeout(() => {
     begun = context.begin(sizeBytes).catch(() => {}); // Whoever ends the file meets the fault as well.
   }, LONG_MS);
   try {
-    let arrived = 0;
-    const onReceived = (more: number) => {
-      arrived += more;
-      meter.at(file.fileId, arrived);
-    };
-    const bytes = await readWhole({ store: cloud, info, tries, signal, onReceived });
-    // What is left is to wait for the disk; nothing of the cloud is under way any more.
-    context.copied();
-    const format = await readImageFormat(bufferSource(bytes, name));
-    const sha256 = createHash('sha256').update(bytes).digest('hex');
-    await tries.run(() => store.write(objectKey, only(bytes), { sizeBytes, signal }));
+    const facts = await storeSmall(context, info, objectKey);
     clearTimeout(long);
     await begun;
-    await end(context, { imageId, objectKey, sizeBytes, sha256, ...format });
+    await end(context, { imageId, objectKey, sizeBytes, ...facts });
     return true;
   } catch (error) {
     if (error instanceof Interruption && error.why === 'lost') await purgeObject(context.pool, objectKey);
@@ -140,6 +129,29 @@ async function ingestSmall(
   } finally {
     clearTimeout(long);
     await begun;
+  }
+}
+
+/** Copies the bytes, which are let go of before the end of the file waits to be recorded. */
+async function storeSmall(context: FileContext, info: ObjectInfo, objectKey: string) {
+  const { store, cloud, file, tries, signal, meter, storing } = context;
+  const { sizeBytes } = info;
+  let arrived = 0;
+  const onReceived = (more: number) => {
+    arrived += more;
+    meter.at(file.fileId, arrived);
+  };
+  const bytes = await readWhole({ store: cloud, info, tries, signal, onReceived });
+  const stored = await storing.take();
+  try {
+    // What is left is to wait for the disk; nothing of the cloud is under way any more.
+    context.copied();
+    const format = await readImageFormat(bufferSource(bytes, file.name));
+    const sha256 = createHash('sha256').update(bytes).digest('hex');
+    await tries.run(() => store.write(objectKey, only(bytes), { sizeBytes, signal }));
+    return { sha256, ...format };
+  } finally {
+    stored();
   }
 }
 

@@ -25,6 +25,8 @@ export interface JobContext {
   digests: Digests;
   /** Bounds the files that are copied at the same time; their ends may be recorded while others are copied. */
   slots: Slots;
+  /** Bounds the small files that are in memory until the disk has them, besides those being copied. */
+  storing: Slots;
   /** Ends a file together with others whose slides are new; false where it has to be ended by itself. */
   commitNew(copied: Copied): Promise<boolean>;
   etags: EtagTrust;
@@ -42,6 +44,9 @@ export interface FileContext extends JobContext {
   /** The copy is whole: the next file may be copied. */
   copied(): void;
 }
+
+/** Made once: to note where an error came from takes time, and nobody reads it of this one. */
+const fileIsDone = new Error('The file is done.');
 
 /** Does one file; `copy` records its success itself, or returns how else it ended. A {@link FileFault} fails the file alone. */
 export async function runFile(
@@ -78,6 +83,6 @@ export async function runFile(
     copied();
     meter.forget(fileId);
     signal.removeEventListener('abort', forward);
-    stop.abort(new Error('The file is done.'));
+    stop.abort(fileIsDone);
   }
 }

@@ -46,8 +46,10 @@ type RunDeps = ImageJobDeps & { budget: PartBudget };
 
 /** Files that are read ahead of the database, so that none waits for it. */
 const BATCH = 200;
-/** Files whose ends may wait to be recorded, besides those being copied: a round of them takes one commit. */
-const ENDING = 32;
+/** Small files that the disk may be behind with: 32 MiB of them at most. */
+const STORING = 32;
+/** Files that are stored, and whose ends wait to be recorded: a round of them takes one commit. */
+const ENDING = 128;
 
 /** Image jobs, as the run loop sees them (decisions §5). */
 export function imageJobs(deps: ImageJobDeps): JobKind<ClaimedJob> {
@@ -124,12 +126,13 @@ async function doFiles(deps: RunDeps, job: ClaimedJob, signal: AbortSignal, held
       memory: { budget, free: [] },
       digests,
       slots,
+      storing: new Slots(STORING),
       commitNew,
       etags: { isMd5: true },
     };
     if (!job.isListed) await listSource(context, tries, signal);
     const copy = job.type === 'INGEST' ? ingestFile : transferFile;
-    await sideBySide(openFiles(context), deps.filesInParallel + ENDING, signal, (file, stop) =>
+    await sideBySide(openFiles(context), deps.filesInParallel + STORING + ENDING, signal, (file, stop) =>
       runFile(context, file, stop, copy),
     );
   } finally {
@@ -138,19 +141,28 @@ async function doFiles(deps: RunDeps, job: ClaimedJob, signal: AbortSignal, held
   }
 }
 
-/** The files of a job that are not done, in batches: there may be millions. */
-async function* openFiles({ pool, job }: JobContext): AsyncGenerator<OpenFile> {
-  for (let after = ''; ; ) {
-    const batch = await findOpenFiles(pool, job.id, after, BATCH);
-    const small = job.type === 'INGEST' ? batch.filter(isSmall) : [];
-    for (const file of small) file.imageId = newId();
-    const keys = small.map(({ fileId, imageId = '' }) => ({ fileId, objectKey: keyOf(job, imageId) }));
-    if (keys.length > 0 && !(await recordKeys(pool, job, keys))) throw new Interruption('lost');
-    yield* batch;
+/** The files of a job that are not done, in batches, as there may be millions: the next is fetched while one is done. */
+async function* openFiles(context: JobContext): AsyncGenerator<OpenFile> {
+  for (let next = openBatch(context, ''); ; ) {
+    const batch = await next;
     const last = batch.at(-1);
-    if (!last || batch.length < BATCH) return;
-    after = last.fileId;
+    const isLast = !last || batch.length < BATCH;
+    if (!isLast) {
+      next = openBatch(context, last.fileId);
+      next.catch(() => {}); // Awaited above, unless the job ends before.
+    }
+    yield* batch;
+    if (isLast) return;
   }
+}
+
+async function openBatch({ pool, job }: JobContext, after: string): Promise<OpenFile[]> {
+  const batch = await findOpenFiles(pool, job.id, after, BATCH);
+  const small = job.type === 'INGEST' ? batch.filter(isSmall) : [];
+  for (const file of small) file.imageId = newId();
+  const keys = small.map(({ fileId, imageId = '' }) => ({ fileId, objectKey: keyOf(job, imageId) }));
+  if (keys.length > 0 && !(await recordKeys(pool, job, keys))) throw new Interruption('lost');
+  return batch;
 }
 
 /** Does `work` for all items, so many at once; the first that rejects stops the others. */

@@ -1,10 +1,10 @@
 /**
  * `work` for many callers at once: who comes while it runs shares the next run, which begins after all of them came.
- * An error reaches those who share its run.
+ * Those who share a run get its result, or its error.
  */
-export function inTurns(work: () => Promise<void>): () => Promise<void> {
-  let running: Promise<void> | null = null;
-  let waiting: Promise<void> | null = null;
+export function inTurns<T>(work: () => Promise<T>): () => Promise<T> {
+  let running: Promise<T> | null = null;
+  let waiting: Promise<T> | null = null;
   const turn = async () => {
     // Whatever became of the run before, its own callers are told. At least one step, so that others can join.
     await running?.catch(() => {});
@@ -12,7 +12,7 @@ export function inTurns(work: () => Promise<void>): () => Promise<void> {
     const mine = work();
     running = mine;
     try {
-      await mine;
+      return await mine;
     } finally {
       if (running === mine) running = null;
     }

@@ -85,7 +85,7 @@ export async function syncDirectory({ handle }: OpenDirectory): Promise<void> {
 export interface SharedDirectory extends OpenDirectory {
   /** {@link syncDirectory}; writers who ask at the same time share one way to the disk. */
   sync(): Promise<void>;
-  /** Whether it is still where it was opened; who has it open would otherwise follow it to elsewhere. */
+  /** Whether it is still where it was opened, from where whoever has it open would follow it to elsewhere; shared as well. */
   isThere(): Promise<boolean>;
 }
 
@@ -150,7 +150,7 @@ export class SharedDirectories {
     return {
       ...directory,
       sync: inTurns(() => syncDirectory(directory)),
-      isThere: async () => (await pathOf(handle, path)) === place,
+      isThere: inTurns(async () => (await pathOf(handle, path)) === place),
     };
   }
 }

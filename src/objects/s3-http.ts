@@ -163,7 +163,7 @@ function pathOf({ path, query = {} }: SdkRequest): string {
 }
 
 /** As Signature Version 4 encodes. */
-function encode(text: string): string {
+export function encode(text: string): string {
   return encodeURIComponent(text).replace(/[!'()*]/g, (sign) => `%${sign.charCodeAt(0).toString(16).toUpperCase()}`);
 }
 

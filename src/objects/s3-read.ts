@@ -1,14 +1,14 @@
 import { createHash } from 'node:crypto';
 import { type Readable, Transform } from 'node:stream';
-import type { GetObjectCommandOutput } from '@aws-sdk/client-s3';
 import { s3Error } from './s3-errors.ts';
+import type { GetOutput } from './s3-get.ts';
 import { ObjectError } from './store.ts';
 
 /**
  * The body of an answer as a stream that ends only when all of it came, and as it was stored: it counts the bytes, and
  * of a whole object compares the MD5 where the ETag is one. (Where the store gave a checksum, the SDK compares that.)
  */
-export function verifiedBody(output: GetObjectCommandOutput, body: Readable, what: string, whole: boolean): Readable {
+export function verifiedBody(output: GetOutput, body: Readable, what: string, whole: boolean): Readable {
   const md5 = whole ? expectedMd5(output) : null;
   const hash = md5 ? createHash('md5') : null;
   let bytes = 0;
@@ -38,7 +38,7 @@ function bodyError(error: Error, what: string): ObjectError {
 }
 
 /** The MD5 that the ETag is, or null: that of several parts, or of an object encrypted with a key of KMS, is none. */
-function expectedMd5(output: GetObjectCommandOutput): string | null {
+export function expectedMd5(output: GetOutput): string | null {
   const encrypted = output.SSECustomerAlgorithm || output.ServerSideEncryption?.startsWith('aws:kms');
   const checked =
     output.ChecksumCRC32 ??

@@ -11,8 +11,9 @@ import {
 import { getSignedUrl } from '@aws-sdk/s3-request-presigner';
 import { defaultIdleTimeoutMs } from './idle.ts';
 import { codeOf, s3Error } from './s3-errors.ts';
+import { type GetOutput, ShortGet } from './s3-get.ts';
 import { type Agents, createAgents, createRequestHandler } from './s3-http.ts';
-import { verifiedBody } from './s3-read.ts';
+import { expectedMd5, verifiedBody } from './s3-read.ts';
 import { createRetryStrategy } from './s3-retry.ts';
 import { abortOrphans } from './s3-sweep.ts';
 import { uploadObject } from './s3-upload.ts';
@@ -57,6 +58,7 @@ class S3Store implements OwnStore {
   readonly #bucket: string;
   readonly #prefix: string;
   readonly #client: S3Client;
+  readonly #shortGet: ShortGet;
 
   constructor(options: S3StoreOptions) {
     const { credentials, endpoint } = options;
@@ -82,6 +84,7 @@ class S3Store implements OwnStore {
       followRegionRedirects: false,
       retryStrategy: createRetryStrategy(),
     });
+    this.#shortGet = new ShortGet(this.#client, this.#bucket);
   }
 
   async *list({ prefix = '', signal }: ListOptions = {}): AsyncGenerator<ObjectInfo[]> {
@@ -136,7 +139,7 @@ class S3Store implements OwnStore {
       ...(whole ? { ChecksumMode: 'ENABLED' } : { Range: `bytes=${start}-${end ?? ''}` }),
     };
     const output = await this.#call(key, signal, (abort) =>
-      this.#client.send(new GetObjectCommand(input), abort).catch((error: unknown) => {
+      this.#get(input, abort).catch((error: unknown) => {
         if (codeOf(error) === 'InvalidRange') return null;
         throw error;
       }),
@@ -214,6 +217,16 @@ class S3Store implements OwnStore {
     const full = this.#prefix + key;
     if (this.#prefix) checkKey(full);
     return { Bucket: this.#bucket, Key: full };
+  }
+
+  /** On the short way, unless it is the SDK that has to compare the bytes of a whole object with what the store knows. */
+  async #get(input: GetObjectCommandInput, options: { abortSignal?: AbortSignal }): Promise<GetOutput> {
+    if (input.Range || expectedMd5({ ETag: input.IfMatch })) {
+      const output = await this.#shortGet.send(input, options);
+      if (output && (input.Range || expectedMd5(output))) return output;
+      if (output?.Body instanceof Readable) output.Body.destroy();
+    }
+    return this.#client.send(new GetObjectCommand(input), options);
   }
 
   /** A range without bytes, of an object that must be there all the same. */
