@@ -30,8 +30,9 @@ test('what is digested at the same time does not mix', async () => {
 test('a thread that dies fails the digests that were begun, and the next begins in another', async () => {
   const one = digests.begin('sha256');
   await one.update(chunks[0] as Buffer);
-  const waiting = one.update(chunks[1] as Buffer);
-  await Promise.all([digests.close(), expect(waiting).rejects.toThrow('has ended')]);
+  // Whether the thread still came to it is up to chance; nobody waits for ever.
+  await Promise.allSettled([digests.close(), one.update(chunks[1] as Buffer)]);
+  await expect(one.update(chunks[2] as Buffer)).rejects.toThrow('has ended');
   await expect(one.end()).rejects.toThrow('has ended');
   expect(await digest(chunks, 'sha256')).toEqual([expected('sha256', chunks)]);
 });
