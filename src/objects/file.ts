@@ -49,6 +49,11 @@ export async function openFileStore(dir: string, options: FileStoreOptions = {})
   }
 }
 
+/** 1 MiB: what comes in one piece, or few, is written to the disk as it comes, which saves a way to another thread. */
+const ONE_WRITE_BYTES = 1024 * 1024;
+/** Windows has no such files, and those of macOS stay in the memory of the disk. */
+const syncsItself = process.platform === 'linux';
+
 class FileStore implements OwnStore {
   readonly description: string;
   readonly #root: string;
@@ -110,11 +115,12 @@ class FileStore implements OwnStore {
     try {
       signal?.throwIfAborted();
       const path = this.#writablePath(key);
-      temporary = await this.#openIncoming(key);
+      const synced = syncsItself && (options.sizeBytes ?? Infinity) <= ONE_WRITE_BYTES;
+      temporary = await this.#openIncoming(key, synced ? constants.O_SYNC : 0);
       const { handle } = temporary;
       await fill(handle, body, key, options);
       const info = await guard(key, async () => {
-        await handle.sync();
+        if (!synced) await handle.sync();
         const facts = fileInfo(key, await handle.stat({ bigint: true }));
         await handle.close();
         return facts;
@@ -191,9 +197,10 @@ class FileStore implements OwnStore {
     }
   }
 
-  async #openIncoming(key: string): Promise<{ path: string; handle: FileHandle }> {
+  async #openIncoming(key: string, flags = 0): Promise<{ path: string; handle: FileHandle }> {
     const path = join(this.#incoming, randomUUID());
-    const create = () => open(path, 'wx', this.#options.shared ? 0o666 : 0o600);
+    const { O_WRONLY, O_CREAT, O_EXCL } = constants;
+    const create = () => open(path, O_WRONLY | O_CREAT | O_EXCL | flags, this.#options.shared ? 0o666 : 0o600);
     return guard(key, async () => {
       try {
         return { path, handle: await create() };
