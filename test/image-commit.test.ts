@@ -1,6 +1,6 @@
 import { afterAll, afterEach, beforeAll, expect, test } from 'vitest';
 import { type Copied, commitMany } from '../src/images/commit-many.ts';
-import { type ClaimedJob, claimJob, findOpenFiles } from '../src/images/file-queries.ts';
+import { type ClaimedJob, claimJob, findOpenFiles, recordKey, recordKeys } from '../src/images/file-queries.ts';
 import { newId } from '../src/lib/id.ts';
 import { createCredential, createStudy, ended, filesOf, makeRoot, png } from './image-jobs.ts';
 import { eventually, type Json, useService } from './service.ts';
@@ -162,4 +162,28 @@ test('a job ends every file that a round could not', async () => {
     ['c.png', true],
     ['d.png', true],
   ]);
+});
+
+test('a worker that has lost its job puts no key on record, and purges no object of the worker that has it', async () => {
+  const { job: lost, many } = await copied([{ key: 'taken-1.png' }, { key: 'taken-2.png' }]);
+  await service.pool.query(`update image_jobs set lease_until = now() - interval '1 s' where job_id = $1`, [lost.id]);
+  const job = (await claimJob(service.pool, newId(), 60_000)) as ClaimedJob;
+  const keysOf = (whose: string) =>
+    many.map(({ file: { fileId } }) => ({ fileId, objectKey: `images/${whose}/${fileId}` }));
+  const [first] = keysOf('lost') as [{ fileId: string; objectKey: string }];
+  expect(await recordKeys(service.pool, job, keysOf('held'))).toBe(true);
+  await service.pool.query(`update image_files set status = 'RUNNING' where file_id = $1`, [first.fileId]);
+  expect(await recordKeys(service.pool, lost, keysOf('lost'))).toBe(false);
+  expect(await recordKey(service.pool, lost, first.fileId, first.objectKey)).toBe(false);
+  const keys = keysOf('held').map(({ objectKey }) => objectKey);
+  const { rows } = await service.pool.query(
+    `select array(select object_key from image_files where job_id = $1 order by file_id) as kept,
+      array(select object_key from object_purges where object_key = any ($2)) as purged`,
+    [job.id, keys],
+  );
+  expect(rows).toEqual([{ kept: keys, purged: [] }]);
+  // Whoever has it may set another key, and what stood under the first is purged.
+  expect(await recordKey(service.pool, job, first.fileId, 'images/held/again')).toBe(true);
+  const purged = await service.pool.query('select object_key from object_purges where object_key = any ($1)', [keys]);
+  expect(purged.rows).toEqual([{ object_key: keys[0] }]);
 });

@@ -11,7 +11,7 @@ import { Digests } from '../lib/digests.ts';
 import { openFileStore } from '../objects/file.ts';
 import { type Body, ObjectError, type ObjectStore } from '../objects/store.ts';
 import { copyObject } from './copy.ts';
-import { type PartMemory, partBudget } from './read-object.ts';
+import { type PartMemory, partMemory } from './read-object.ts';
 import { FileFault, Tries } from './tries.ts';
 
 const MiB = 1024 * 1024;
@@ -36,7 +36,7 @@ afterAll(async () => {
 });
 beforeEach(async () => {
   target = await openFileStore(await mkdtemp(join(dir, 'target-')));
-  memory = { budget: partBudget(), free: [] };
+  memory = partMemory();
 });
 
 /** The target as one far away: it has every chunk in its hands for a while, and calls `then`, which may throw. */
@@ -66,7 +66,7 @@ const stored = async (n: number) => sha256(await buffer(await target.read(`${n}`
 
 /** Nothing that is free is anybody's, and everything that was taken is given back. */
 function expectWhole(): void {
-  expect(memory.budget).toEqual(partBudget());
+  expect(memory.extra).toBe(partMemory().extra);
   const memories = memory.free.map((part) => part.buffer);
   expect(new Set(memories).size).toBe(memories.length);
 }

@@ -1,5 +1,5 @@
 import { createHash } from 'node:crypto';
-import type { Digests } from '../lib/digests.ts';
+import { type Digests, DigestsEnded } from '../lib/digests.ts';
 import { ObjectError, type ObjectStore } from '../objects/store.ts';
 import { type Reading, readObject } from './read-object.ts';
 
@@ -62,8 +62,6 @@ async function* verified(source: Source, result: { sha256: string }): AsyncGener
     arrived += more;
     source.onArrived?.(arrived);
   };
-  let sha256 = '';
-  let md5: string | undefined;
   try {
     for await (const chunk of readObject({ ...source, onReceived })) {
       const taken = digest.update(chunk);
@@ -71,15 +69,19 @@ async function* verified(source: Source, result: { sha256: string }): AsyncGener
       yield chunk;
       await taken;
     }
+    const [sha256 = '', md5] = await digest.end();
+    const isRight =
+      source.sha256 !== undefined
+        ? sha256 === source.sha256
+        : !mayBeMd5 || md5 === info.etag || (await readsAgainAs(source, sha256));
+    if (!isRight) throw new ObjectError('transient', `${JSON.stringify(info.key)} was damaged on its way.`);
+    result.sha256 = sha256;
+  } catch (error) {
+    throw error instanceof DigestsEnded ? new ObjectError('transient', error.message, { cause: error }) : error;
   } finally {
-    [sha256 = '', md5] = await digest.end();
+    // Also where the rest is not wanted; elsewhere it has ended.
+    digest.end().catch(() => {});
   }
-  const isRight =
-    source.sha256 !== undefined
-      ? sha256 === source.sha256
-      : !mayBeMd5 || md5 === info.etag || (await readsAgainAs(source, sha256));
-  if (!isRight) throw new ObjectError('transient', `${JSON.stringify(info.key)} was damaged on its way.`);
-  result.sha256 = sha256;
 }
 
 /** Whether a second reading, in one piece, brings the same content: then the etag is no MD5. */

@@ -137,16 +137,18 @@ export async function countTry(tx: Tx, fileId: string, attempts: number): Promis
   await tx.query(prepared('update image_files set attempts = $2 where file_id = $1', [fileId, attempts]));
 }
 
+/** The job, while it is this worker's; nobody takes it over before what depends on that is written. */
+const holdJob = `select from image_jobs where job_id = $1 and ${held} $2 for share`;
+
 /**
  * Records where the copy of a file is going to stand, durably and before its first byte; what stood there of a worker
  * that died is purged. False where the worker has the job no longer.
  */
 export async function recordKey(db: Db, { id, attempt }: Claim, fileId: string, objectKey: string): Promise<boolean> {
-  const text = `with purged as (
+  const text = `with held as (${holdJob}), purged as (
       insert into object_purges (object_key) select object_key from image_files
-      where file_id = $3 and object_key is not null on conflict do nothing)
-    update image_files set object_key = $4 where file_id = $3 and status = 'RUNNING'
-      and exists (select from image_jobs where job_id = $1 and ${held} $2)`;
+      where file_id = $3 and object_key is not null and exists (select from held) on conflict do nothing)
+    update image_files set object_key = $4 where file_id = $3 and status = 'RUNNING' and exists (select from held)`;
   return (await db.query(prepared(text, [id, attempt, fileId, objectKey]))).rowCount === 1;
 }
 
@@ -156,13 +158,13 @@ export async function recordKeys(
   { id, attempt }: Claim,
   files: { fileId: string; objectKey: string }[],
 ): Promise<boolean> {
-  const text = `with given as (select * from json_to_recordset($3::json) as g ("fileId" text, "objectKey" text)),
+  const text = `with held as (${holdJob}),
+    given as (select * from json_to_recordset($3::json) as g ("fileId" text, "objectKey" text)),
     purged as (
       insert into object_purges (object_key) select f.object_key from image_files f join given g on f.file_id = g."fileId"
-      where f.object_key is not null on conflict do nothing)
+      where f.object_key is not null and exists (select from held) on conflict do nothing)
     update image_files f set object_key = g."objectKey" from given g
-    where f.file_id = g."fileId" and f.status in ('PENDING', 'RUNNING')
-      and exists (select from image_jobs where job_id = $1 and ${held} $2)`;
+    where f.file_id = g."fileId" and f.status in ('PENDING', 'RUNNING') and exists (select from held)`;
   return (await db.query(prepared(text, [id, attempt, JSON.stringify(files)]))).rowCount === files.length;
 }
 

@@ -7,25 +7,25 @@ import type { Tries } from './tries.ts';
 const PART_BYTES = 4 * 1024 * 1024;
 /** Parts that every object may have under way or waiting to be taken: the next arrives while one is written. */
 const LEAST_AHEAD = 2;
-/** The same where {@link PartBudget} allows it: on a long line, one connection is far from filling it. */
+/** The same where {@link PartMemory} allows it: on a long line, one connection is far from filling it. */
 const MOST_AHEAD = 4;
 
-/** Parts that all objects being read may hold beyond their least. */
-export interface PartBudget {
-  left: number;
+/** 32 parts, 128 MiB, of those that are done with: more than the usual settings ever have in use. */
+const MOST_FREE = 32;
+
+/**
+ * Where parts are held, of all objects being read: memory taken anew for each would cost more than reading it, and the
+ * collector does not see what threads share.
+ */
+export interface PartMemory {
+  /** Parts that objects may still hold beyond their least. */
+  extra: number;
+  /** Those that are done with. */
+  free: Buffer[];
 }
 
 /** 2 parts, 8 MiB, besides 8 MiB a file: a lone file has the line to itself, many do not take the memory. */
-export function partBudget(): PartBudget {
-  return { left: MOST_AHEAD - LEAST_AHEAD };
-}
-
-/** Where parts are held: memory taken anew for each would cost more than reading it. */
-export interface PartMemory {
-  budget: PartBudget;
-  /** Of parts that are done with. */
-  free: Buffer[];
-}
+export const partMemory = (): PartMemory => ({ extra: MOST_AHEAD - LEAST_AHEAD, free: [] });
 
 /** What is read, and how often it may be tried. */
 export interface Reading {
@@ -51,18 +51,18 @@ export async function* readObject(reading: Reading): AsyncGenerator<Buffer> {
   const forward = () => stop.abort(reading.signal.reason);
   if (reading.signal.aborted) forward();
   reading.signal.addEventListener('abort', forward, { once: true });
-  const { budget, free } = reading.memory ?? { budget: { left: 0 }, free: [] };
+  const memory = reading.memory ?? { extra: 0, free: [] };
   const ahead: Promise<Buffer>[] = [];
   let extra = 0;
   try {
     for (let start = 0; start < sizeBytes || ahead.length > 0; ) {
-      while (start < sizeBytes && (ahead.length < LEAST_AHEAD || budget.left > 0)) {
+      while (start < sizeBytes && (ahead.length < LEAST_AHEAD || memory.extra > 0)) {
         if (ahead.length >= LEAST_AHEAD) {
-          budget.left--;
+          memory.extra--;
           extra++;
         }
         // Shared, so that another thread can hash it where it is.
-        const whole = free.pop() ?? Buffer.from(new SharedArrayBuffer(Math.min(PART_BYTES, sizeBytes)));
+        const whole = memory.free.pop() ?? Buffer.from(new SharedArrayBuffer(PART_BYTES));
         const bytes = whole.subarray(0, sizeBytes - start);
         // It is awaited later, or not at all when one before it fails.
         const part = readPart({ ...reading, signal: stop.signal }, start, bytes);
@@ -73,14 +73,14 @@ export async function* readObject(reading: Reading): AsyncGenerator<Buffer> {
       const part = (await ahead.shift()) as Buffer;
       reading.signal.throwIfAborted();
       yield part;
-      if (part.buffer.byteLength === PART_BYTES) free.push(Buffer.from(part.buffer));
+      if (memory.free.length < MOST_FREE) memory.free.push(Buffer.from(part.buffer));
       if (extra > 0) {
-        budget.left++;
+        memory.extra++;
         extra--;
       }
     }
   } finally {
-    budget.left += extra;
+    memory.extra += extra;
     reading.signal.removeEventListener('abort', forward);
     stop.abort(new Error('The rest of the object is not wanted.'));
   }

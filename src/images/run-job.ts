@@ -24,7 +24,7 @@ import {
 import { ingestFile, isSmall, keyOf, StudyGone } from './ingest.ts';
 import { listSource } from './list-source.ts';
 import { Meter } from './meter.ts';
-import { type PartBudget, partBudget } from './read-object.ts';
+import { type PartMemory, partMemory } from './read-object.ts';
 import { type JobContext, runFile } from './run-file.ts';
 import { transferFile } from './transfer.ts';
 import { FileFault, Tries } from './tries.ts';
@@ -42,7 +42,7 @@ export interface ImageJobDeps {
 }
 
 /** What all jobs of the process share besides. */
-type RunDeps = ImageJobDeps & { budget: PartBudget };
+type RunDeps = ImageJobDeps & { memory: PartMemory };
 
 /** Files that are read ahead of the database, so that none waits for it. */
 const BATCH = 200;
@@ -54,7 +54,7 @@ const ENDING = 128;
 /** Image jobs, as the run loop sees them (decisions §5). */
 export function imageJobs(deps: ImageJobDeps): JobKind<ClaimedJob> {
   const { pool, record } = deps;
-  const budget = partBudget();
+  const memory = partMemory();
   return {
     name: 'image',
     claim: (workerId, leaseMs) => claimJob(pool, workerId, leaseMs),
@@ -71,7 +71,7 @@ export function imageJobs(deps: ImageJobDeps): JobKind<ClaimedJob> {
         'The service met an error of its own; its log has the cause.',
         record,
       ),
-    run: (claim, signal) => runJob({ ...deps, budget }, claim, signal),
+    run: (claim, signal) => runJob({ ...deps, memory }, claim, signal),
   };
 }
 
@@ -108,7 +108,7 @@ async function runJob(deps: RunDeps, job: ClaimedJob, signal: AbortSignal): Prom
 }
 
 async function doFiles(deps: RunDeps, job: ClaimedJob, signal: AbortSignal, held: JobContext['held']): Promise<void> {
-  const { pool, store, budget, digests } = deps;
+  const { pool, store, memory, digests } = deps;
   // Nothing of one file is to be counted here: what cannot be opened or listed concerns the job as a whole.
   const tries = new Tries(1, signal, async () => {});
   const cloud = await tries.run(() => deps.openCloud(job.credentialId));
@@ -123,7 +123,7 @@ async function doFiles(deps: RunDeps, job: ClaimedJob, signal: AbortSignal, held
       cloud,
       meter,
       held,
-      memory: { budget, free: [] },
+      memory,
       digests,
       slots,
       storing: new Slots(STORING),
@@ -143,16 +143,22 @@ async function doFiles(deps: RunDeps, job: ClaimedJob, signal: AbortSignal, held
 
 /** The files of a job that are not done, in batches, as there may be millions: the next is fetched while one is done. */
 async function* openFiles(context: JobContext): AsyncGenerator<OpenFile> {
-  for (let next = openBatch(context, ''); ; ) {
-    const batch = await next;
-    const last = batch.at(-1);
-    const isLast = !last || batch.length < BATCH;
-    if (!isLast) {
-      next = openBatch(context, last.fileId);
-      next.catch(() => {}); // Awaited above, unless the job ends before.
+  let next = openBatch(context, '');
+  try {
+    for (;;) {
+      const batch = await next;
+      const last = batch.at(-1);
+      const isLast = !last || batch.length < BATCH;
+      if (!isLast) {
+        next = openBatch(context, last.fileId);
+        next.catch(() => {}); // Awaited later, here or below.
+      }
+      yield* batch;
+      if (isLast) return;
     }
-    yield* batch;
-    if (isLast) return;
+  } finally {
+    // It writes keys on record: not any more once the job is handed back.
+    await next.catch(() => {});
   }
 }
 
@@ -188,6 +194,7 @@ async function sideBySide<T>(
     }
   };
   await Promise.all(Array.from({ length: atOnce }, lane));
+  await items.return(undefined);
   signal.removeEventListener('abort', forward);
   stop.signal.throwIfAborted();
 }

@@ -36,3 +36,10 @@ test('a thread that dies fails the digests that were begun, and the next begins 
   await expect(one.end()).rejects.toThrow('has ended');
   expect(await digest(chunks, 'sha256')).toEqual([expected('sha256', chunks)]);
 });
+
+test('a digest that cannot be computed harms no other', async () => {
+  const good = digests.begin('sha256');
+  await good.update(chunks[0] as Buffer);
+  await expect(digest(chunks, 'no-such-algorithm')).rejects.toThrow('no such digest');
+  expect(await good.end()).toEqual([expected('sha256', chunks.slice(0, 1))]);
+});

@@ -1,5 +1,5 @@
 import type { Worker } from 'node:worker_threads';
-import type { DigestOrder } from './digest-thread.ts';
+import type { DigestAnswer, DigestOrder } from './digest-thread.ts';
 import { startThread } from './thread.ts';
 
 /** Digests of one run of bytes, being computed. */
@@ -8,6 +8,14 @@ export interface Digest {
   update(chunk: Uint8Array): Promise<void>;
   /** Ends it, also where nobody wants the result: hexadecimal, one for each algorithm. */
   end(): Promise<string[]>;
+}
+
+/** The thread died, with all that was begun: to be done again. */
+export class DigestsEnded extends Error {
+  constructor(cause?: unknown) {
+    super('The thread that computes digests has ended.', { cause });
+    this.name = 'DigestsEnded';
+  }
 }
 
 interface Thread {
@@ -30,12 +38,12 @@ export class Digests {
     const digest = ++this.#begun;
     const ask = (order: DigestOrder) =>
       new Promise<string[]>((resolve, reject) => {
-        if (this.#thread !== thread) return reject(ended());
+        if (this.#thread !== thread) return reject(new DigestsEnded());
         thread.asked.push({ resolve, reject });
         thread.worker.ref();
         thread.worker.postMessage(order);
       });
-    // It is told by the answer to the next order where this one does not arrive.
+    // Where it cannot be begun, the next order is told so.
     ask({ do: 'begin', digest, algorithms }).catch(() => {});
     return {
       update: async (chunk) => void (await ask({ do: 'update', digest, chunk })),
@@ -55,13 +63,13 @@ export class Digests {
       if (this.#thread === thread) this.#thread = null;
       for (const { reject } of thread.asked.splice(0)) reject(error);
     };
-    worker.on('message', (answer: string[]) => {
-      thread.asked.shift()?.resolve(answer);
+    worker.on('message', (answer: DigestAnswer) => {
+      const asked = thread.asked.shift();
+      if ('error' in answer) asked?.reject(new Error(answer.error));
+      else asked?.resolve(answer);
       if (thread.asked.length === 0) worker.unref();
     });
-    worker.on('error', end).on('exit', () => end(ended()));
+    worker.on('error', (cause) => end(new DigestsEnded(cause))).on('exit', () => end(new DigestsEnded()));
     return thread;
   }
 }
-
-const ended = () => new Error('The thread that computes digests has ended.');
