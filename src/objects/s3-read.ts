@@ -38,7 +38,7 @@ function bodyError(error: Error, what: string): ObjectError {
 }
 
 /** The MD5 that the ETag is, or null: that of several parts, or of an object encrypted with a key of KMS, is none. */
-export function expectedMd5(output: GetOutput): string | null {
+function expectedMd5(output: GetOutput): string | null {
   const encrypted = output.SSECustomerAlgorithm || output.ServerSideEncryption?.startsWith('aws:kms');
   const checked =
     output.ChecksumCRC32 ??

@@ -13,7 +13,7 @@ import { defaultIdleTimeoutMs } from './idle.ts';
 import { codeOf, s3Error } from './s3-errors.ts';
 import { type GetOutput, ShortGet } from './s3-get.ts';
 import { type Agents, createAgents, createRequestHandler } from './s3-http.ts';
-import { expectedMd5, verifiedBody } from './s3-read.ts';
+import { verifiedBody } from './s3-read.ts';
 import { createRetryStrategy } from './s3-retry.ts';
 import { abortOrphans } from './s3-sweep.ts';
 import { uploadObject } from './s3-upload.ts';
@@ -58,7 +58,7 @@ class S3Store implements OwnStore {
   readonly #bucket: string;
   readonly #prefix: string;
   readonly #client: S3Client;
-  readonly #shortGet: ShortGet;
+  readonly #shortGet: ShortGet | null;
 
   constructor(options: S3StoreOptions) {
     const { credentials, endpoint } = options;
@@ -84,7 +84,7 @@ class S3Store implements OwnStore {
       followRegionRedirects: false,
       retryStrategy: createRetryStrategy(),
     });
-    this.#shortGet = new ShortGet(this.#client, this.#bucket);
+    this.#shortGet = endpoint || credentials ? new ShortGet(this.#client, this.#bucket) : null;
   }
 
   async *list({ prefix = '', signal }: ListOptions = {}): AsyncGenerator<ObjectInfo[]> {
@@ -219,14 +219,8 @@ class S3Store implements OwnStore {
     return { Bucket: this.#bucket, Key: full };
   }
 
-  /** On the short way, unless it is the SDK that has to compare the bytes of a whole object with what the store knows. */
   async #get(input: GetObjectCommandInput, options: { abortSignal?: AbortSignal }): Promise<GetOutput> {
-    if (input.Range || expectedMd5({ ETag: input.IfMatch })) {
-      const output = await this.#shortGet.send(input, options);
-      if (output && (input.Range || expectedMd5(output))) return output;
-      if (output?.Body instanceof Readable) output.Body.destroy();
-    }
-    return this.#client.send(new GetObjectCommand(input), options);
+    return (await this.#shortGet?.send(input, options)) ?? this.#client.send(new GetObjectCommand(input), options);
   }
 
   /** A range without bytes, of an object that must be there all the same. */
