@@ -127,7 +127,7 @@ async function runInThread(settings: WorkSettings): Promise<void> {
   if (process.platform === 'linux') setPriority(0, 10);
   // V8 counts the buffers of sockets, some 32 MB of them between two collections of what is young, when it asks whether
   // it is time to look through the whole heap, but not when it sets that time: it would look again and again. 300 % is
-  // the most that it lets a heap grow by itself.
+  // the most that it lets a heap grow by itself. It holds for the whole process, as all of V8's flags do.
   setFlagsFromString('--heap-growing-percent=300');
   const tell: Tell = (report) => parentPort?.postMessage(report);
   const work = await startWork(settings, tell);
