@@ -3,8 +3,10 @@ import { crc32 } from 'node:zlib';
 import sharp, { type Sharp } from 'sharp';
 import { describe, expect, test } from 'vitest';
 import { tiff } from '../../../test/written-images.ts';
-import { type ByteSource, bufferSource, UnreadableImage } from './byte-source.ts';
+import { type BoundedReader, type ByteSource, boundedReader, bufferSource, UnreadableImage } from './byte-source.ts';
 import { readImageFormat } from './read-format.ts';
+import { readTiff } from './tiff.ts';
+import { openTiff, type Tiff } from './tiff-directory.ts';
 
 const read = (bytes: Buffer) => readImageFormat(bufferSource(bytes));
 
@@ -103,6 +105,60 @@ describe('a TIFF file FAILS where its upload broke off', () => {
     expect(source.reads).toBeLessThan(20);
     // A tile of 2^39 bytes at 2^39 ends at 2^40.
     expect(await readImageFormat(sparse(2 ** 40, parts))).toMatchObject({ width: 2 ** 20 });
+  });
+});
+
+/** What `readTiff` tells, and how many bytes it asked its reader for, those it had at hand included. */
+async function asked(bytes: Buffer): Promise<{ outcome: unknown; askedBytes: number }> {
+  const reader = boundedReader(bufferSource(bytes), 8 * 2 ** 20);
+  let askedBytes = 0;
+  const counting: BoundedReader = {
+    sizeBytes: bytes.length,
+    bytes(start, length) {
+      askedBytes += length;
+      return reader.bytes(start, length);
+    },
+  };
+  const outcome = await readTiff((await openTiff(counting)) as Tiff).catch((error: unknown) => error);
+  return { outcome, askedBytes };
+}
+
+describe('a TIFF file that has its readers go over the same bytes again and again', () => {
+  /** 64 directories, every one with `count` values of a type at offset 0 for each tag. */
+  const again = (type: number, count: number) => {
+    const tags = [256, 257, 258, 259, 273, 277, 278, 279, 284, 324, 325];
+    const directoryBytes = 2 + tags.length * 12 + 4;
+    const bytes = Buffer.alloc(300_000);
+    bytes.write('II*\0');
+    bytes.writeUInt32LE(8, 4);
+    for (let i = 0, at = 8; i < 64; i++, at += directoryBytes) {
+      bytes.writeUInt16LE(tags.length, at);
+      for (const [n, tag] of tags.entries()) {
+        const entry = at + 2 + n * 12;
+        bytes.writeUInt16LE(tag, entry);
+        bytes.writeUInt16LE(type, entry + 2);
+        bytes.writeUInt32LE(count, entry + 4);
+        // Behind the directories, where all is 0; the first values of the size are not.
+        bytes.writeUInt32LE(tag < 258 ? 0 : 10_000, entry + 8);
+      }
+      bytes.writeUInt32LE(i < 63 ? at + directoryBytes : 0, at + directoryBytes - 4);
+    }
+    return bytes;
+  };
+
+  test('is read as far as the budget of values goes, and no further', async () => {
+    const { outcome, askedBytes } = await asked(again(3, 131_072));
+    expect(outcome).toEqual({ format: 'TIFF', width: 0x4949, height: 0x4949 });
+    // 512 Ki values of 2 bytes, and the directories themselves.
+    expect(askedBytes).toBeLessThan(2 ** 20 + 2 ** 14);
+    expect(askedBytes).toBeGreaterThan(2 ** 19);
+  });
+
+  test('FAILS as damaged where the places of its pixels are of a type of one byte', async () => {
+    const { outcome, askedBytes } = await asked(again(1, 262_144));
+    expect(outcome).toBeInstanceOf(UnreadableImage);
+    expect((outcome as UnreadableImage).message).toMatch(/^The image is damaged: /);
+    expect(askedBytes).toBeLessThan(2 ** 14);
   });
 });
 

@@ -107,12 +107,11 @@ async function tiffPages(reader: BoundedReader): Promise<Page[]> {
   };
   for (const [page, directory] of (await readDirectories(tiff)).entries()) {
     await add(directory, page, -1);
-    for await (const offsets of numbers(tiff, directory, tag.subDirectories)) {
-      // 16: a pyramid that halves each level has fewer; every further one would be read for nothing.
-      for (const [subifd, offset] of offsets.slice(0, 16).entries()) {
+    // 16: a pyramid that halves each level has fewer; every further one would be read for nothing.
+    for await (const offsets of numbers(tiff, directory, tag.subDirectories, { most: 16 })) {
+      for (const [subifd, offset] of offsets.entries()) {
         await add((await readDirectory(tiff, offset)).directory, page, subifd);
       }
-      break;
     }
   }
   return pages;

@@ -1,4 +1,4 @@
-import { type BoundedReader, cutShort, UnreadableImage } from './byte-source.ts';
+import { type BoundedReader, BudgetExceeded, cutShort, UnreadableImage } from './byte-source.ts';
 
 /** Tags that are read (TIFF 6.0 §8; 330 TIFF Supplement 1; 347 Supplement 2; 65420 is Hamamatsu's own, present in every NDPI directory). */
 export const tag = {
@@ -19,6 +19,8 @@ export const tag = {
   ndpiFormat: 65420,
 } as const;
 
+const tags: ReadonlySet<number> = new Set(Object.values(tag));
+
 /** One entry of a directory: where its values lie, and the values alone where they lie in the entry itself. */
 interface Entry {
   /** Width of a value in bytes, 0 for a type that the reader does not know. */
@@ -30,7 +32,7 @@ interface Entry {
   inline: Buffer | null;
 }
 
-/** One image file directory (TIFF 6.0 §2). */
+/** One image file directory (TIFF 6.0 §2), of whose entries those with a {@link tag} are kept. */
 export interface Directory {
   offset: number;
   entries: Map<number, Entry>;
@@ -50,6 +52,8 @@ interface Layout {
 export interface Tiff extends Layout {
   reader: BoundedReader;
   first: number;
+  /** How many entries and values may still be read: a few KiB of them can be read again and again. */
+  left: { values: number };
 }
 
 /** Bytes of one value by field type (TIFF 6.0 §2, BigTIFF: 16-18); types of one byte are text or opaque. */
@@ -74,6 +78,9 @@ const maxEntries = 4096;
 /** 64 directories: a pyramid with its label and macro image has fewer than 20; later ones repeat the size of the first. */
 const maxDirectories = 64;
 
+/** 512 Ki entries and values of a file, some 40 ms of work: twice the tables of a picture of 90,000 by 90,000 pixels. */
+const maxValues = 512 * 1024;
+
 const fourGiB = 2 ** 32;
 
 /** Reads the header of a classic TIFF or a BigTIFF of either byte order; null where the bytes are not of a TIFF. */
@@ -84,17 +91,18 @@ export async function openTiff(reader: BoundedReader): Promise<Tiff | null> {
   if (order !== 'II' && order !== 'MM') return null;
   const littleEndian = order === 'II';
   const version = unsigned(head, 2, 2, littleEndian);
+  const bounded = { reader, left: { values: maxValues } };
   if (version === 43) {
     const big: Layout = { littleEndian, countBytes: 8, wordBytes: 8, nextBytes: 8 };
-    return { ...big, reader, first: unsigned(await reader.bytes(8, 8), 0, 8, littleEndian) };
+    return { ...big, ...bounded, first: unsigned(await reader.bytes(8, 8), 0, 8, littleEndian) };
   }
   if (version !== 42) return null;
   const classic: Layout = { littleEndian, countBytes: 2, wordBytes: 4, nextBytes: 4 };
   if (littleEndian && reader.sizeBytes > fourGiB) {
-    const ndpi: Tiff = { ...classic, nextBytes: 8, reader, first: unsigned(await reader.bytes(4, 8), 0, 8, true) };
+    const ndpi: Tiff = { ...classic, ...bounded, nextBytes: 8, first: unsigned(await reader.bytes(4, 8), 0, 8, true) };
     if (await isNdpi(ndpi)) return ndpi;
   }
-  return { ...classic, reader, first: unsigned(await reader.bytes(4, 4), 0, 4, littleEndian) };
+  return { ...classic, ...bounded, first: unsigned(await reader.bytes(4, 4), 0, 4, littleEndian) };
 }
 
 /** Whether the 64-bit offset of a file above 4 GiB leads to a directory of NDPI; in any other it is a chance number. */
@@ -128,24 +136,27 @@ export async function readDirectories(tiff: Tiff): Promise<Directory[]> {
 }
 
 /** Reads the one directory that starts at `offset`. */
-export async function readDirectory(
-  { reader, ...layout }: Tiff,
-  offset: number,
-): Promise<{ directory: Directory; next: number }> {
-  const { littleEndian, countBytes, wordBytes, nextBytes } = layout;
+export async function readDirectory(tiff: Tiff, offset: number): Promise<{ directory: Directory; next: number }> {
+  const { reader, littleEndian, countBytes, wordBytes, nextBytes } = tiff;
   const count = unsigned(await reader.bytes(offset, countBytes), 0, countBytes, littleEndian);
   if (count === 0 || count > maxEntries) {
     throw new UnreadableImage(`The image is damaged: a TIFF directory cannot have ${count} entries.`);
   }
+  spend(tiff, count);
   const entryBytes = 4 + 2 * wordBytes;
   const table = await reader.bytes(offset + countBytes, count * entryBytes + nextBytes);
-  const entries = new Map<number, Entry>();
+  const places = new Map<number, number>();
   for (let at = 0; at < count * entryBytes; at += entryBytes) {
+    const id = unsigned(table, at, 2, littleEndian);
+    if (tags.has(id)) places.set(id, at);
+  }
+  const entries = new Map<number, Entry>();
+  for (const [id, at] of places) {
     const valueBytes = typeBytes[unsigned(table, at + 2, 2, littleEndian)] ?? 0;
     const values = unsigned(table, at + 4, wordBytes, littleEndian);
     const place = at + 4 + wordBytes;
     const isInline = values * valueBytes <= wordBytes;
-    entries.set(unsigned(table, at, 2, littleEndian), {
+    entries.set(id, {
       valueBytes,
       count: values,
       offset: isInline ? offset + countBytes + place : unsigned(table, place, wordBytes, littleEndian),
@@ -158,7 +169,7 @@ export async function readDirectory(
 
 /** The first value of a numeric tag; undefined where the directory does not have it. */
 export async function firstNumber(tiff: Tiff, directory: Directory, wanted: number): Promise<number | undefined> {
-  for await (const values of numbers(tiff, directory, wanted)) return values[0];
+  for await (const [value] of numbers(tiff, directory, wanted, { most: 1 })) return value;
   return undefined;
 }
 
@@ -172,20 +183,31 @@ export function requireValues({ reader }: Tiff, directory: Directory, wanted: nu
 /** 256 KiB: a table of 32,000 to 64,000 tiles, as many as most slides have, arrives in one request of a cloud store. */
 const blockBytes = 256 * 1024;
 
-/** The values of a numeric tag in blocks, from the value `from` on; none where the directory does not have it. */
-export async function* numbers(tiff: Tiff, directory: Directory, wanted: number, from = 0): AsyncGenerator<number[]> {
+/** At most `most` values of a numeric tag in blocks, from the value `from` on; none where the directory does not have it. */
+export async function* numbers(
+  tiff: Tiff,
+  directory: Directory,
+  wanted: number,
+  { from = 0, most = Infinity } = {},
+): AsyncGenerator<number[]> {
   const entry = directory.entries.get(wanted);
   if (!entry || entry.valueBytes === 0) return;
   const { valueBytes, count, offset, inline } = entry;
   requireValues(tiff, directory, wanted);
   const perBlock = blockBytes / valueBytes;
-  for (let done = from; done < count; done += perBlock) {
-    const [start, length] = [done * valueBytes, Math.min(perBlock, count - done) * valueBytes];
+  const end = Math.min(count, from + most);
+  for (let done = from; done < end; done += perBlock) {
+    const values = Math.min(perBlock, end - done);
+    spend(tiff, values);
+    const [start, length] = [done * valueBytes, values * valueBytes];
     const block = inline ? inline.subarray(start, start + length) : await tiff.reader.bytes(offset + start, length);
-    yield Array.from({ length: length / valueBytes }, (_, i) =>
-      unsigned(block, i * valueBytes, valueBytes, tiff.littleEndian),
-    );
+    yield Array.from({ length: values }, (_, i) => unsigned(block, i * valueBytes, valueBytes, tiff.littleEndian));
   }
+}
+
+function spend({ left }: Tiff, values: number): void {
+  left.values -= values;
+  if (left.values < 0) throw new BudgetExceeded('The image has a header of improbable size.');
 }
 
 /** The first `maxBytes` of a text tag, up to its NUL; empty where the directory does not have it. */

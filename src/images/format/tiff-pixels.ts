@@ -1,4 +1,4 @@
-import { BudgetExceeded, cutShort } from './byte-source.ts';
+import { BudgetExceeded, cutShort, UnreadableImage } from './byte-source.ts';
 import {
   type Directory,
   firstNumber,
@@ -19,7 +19,7 @@ const maxSubDirectories = 64;
 const compression = { none: 1, oldJpeg: 6 };
 
 /**
- * Refuses a file whose strips, tiles or JPEG tables reach past its end, as far as the reader's budget goes: of a huge
+ * Refuses a file whose strips, tiles or JPEG tables reach past its end, as far as the budgets of bytes and values go: of a huge
  * table the end alone is read, which is where what was written last, and so is missing first, has its place. The
  * offsets of an NDPI above 4 GiB lack their upper half, so that its pixels are taken to lie further in front.
  */
@@ -36,9 +36,9 @@ export async function requirePixels(tiff: Tiff, directories: Directory[]): Promi
 async function* subDirectories(tiff: Tiff, directories: Directory[]): AsyncGenerator<Directory> {
   let left = maxSubDirectories;
   for (const directory of directories) {
-    for await (const offsets of numbers(tiff, directory, tag.subDirectories)) {
+    for await (const offsets of numbers(tiff, directory, tag.subDirectories, { most: left })) {
       for (const offset of offsets) {
-        if (left-- === 0) return;
+        left--;
         if (offset !== 0) yield (await readDirectory(tiff, offset)).directory;
       }
     }
@@ -64,12 +64,21 @@ async function requireParts(
   mostBytes: (index: number) => number,
 ): Promise<void> {
   const { sizeBytes } = tiff.reader;
+  for (const wanted of [offsetsTag, countsTag]) {
+    if (directory.entries.get(wanted)?.valueBytes === 1)
+      throw new UnreadableImage('The image is damaged: the places of its pixels are of a type that is no number.');
+  }
   let index = Math.max(0, (directory.entries.get(offsetsTag)?.count ?? 0) - maxChecked);
-  const counts = numbers(tiff, directory, countsTag, index);
+  const counts = numbers(tiff, directory, countsTag, { from: index });
   let sizes: number[] = [];
-  for await (const offsets of numbers(tiff, directory, offsetsTag, index)) {
+  let isOver: boolean | undefined = false;
+  for await (const offsets of numbers(tiff, directory, offsetsTag, { from: index })) {
     for (const offset of offsets) {
-      if (sizes.length === 0) sizes = ((await counts.next()).value ?? []).reverse();
+      if (sizes.length === 0 && !isOver) {
+        const next = await counts.next();
+        isOver = next.done;
+        sizes = (next.value ?? []).reverse();
+      }
       const size = sizes.pop();
       const end = offset + Math.min(size ?? 0, mostBytes(index++));
       // A part of no bytes is one that the scanner left out, whatever its offset.
