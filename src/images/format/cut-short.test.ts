@@ -282,7 +282,10 @@ describe('a JPEG file', () => {
   test('is ingested whatever stands behind its end', async () => {
     const bytes = await noisy(300, 200).jpeg().toBuffer();
     const text = Buffer.alloc(300_000, 'What a phone adds.');
-    for (const behind of [Buffer.alloc(1), Buffer.alloc(300_000), random, text])
+    const opaque = Buffer.alloc(300_000, Buffer.from([0, 0, 0, 255]));
+    const mask = Buffer.alloc(300_000, Buffer.from([255, 0]));
+    const samples = Buffer.from(Uint16Array.from({ length: 150_000 }, (_, i) => (i % 9 ? 255 : i % 255)).buffer);
+    for (const behind of [Buffer.alloc(1), Buffer.alloc(300_000), random, text, opaque, mask, samples])
       expect(await read(Buffer.concat([bytes, behind]))).toMatchObject({ format: 'JPEG', width: 300 });
   });
 });

@@ -46,6 +46,9 @@ const tailBytes = 64 * 1024;
 /** 8: in other bytes, as many markers in a row that may stand in a scan are as rare as a broken checksum of 32 bits. */
 const fewestInScan = 8;
 
+/** 1 in 32: of a scan some 1 in 250 bytes is stuffed; opaque pixels (00 00 00 FF), masks and samples have far more. */
+const mostStuffed = 1 / 32;
+
 /**
  * Refuses a file without an end of image after the start of its scan, as far as its tail tells: a file that ends with
  * bytes of a scan (§F.1.2.3: each FF is followed by a 00 or is a restart) was cut; any other tail may be something that
@@ -55,14 +58,17 @@ async function requireEnd(reader: BoundedReader, scanAt: number): Promise<void> 
   const { sizeBytes } = reader;
   const from = Math.max(scanAt, sizeBytes - tailBytes);
   const tail = from < sizeBytes ? await reader.bytes(from, sizeBytes - from) : Buffer.alloc(0);
-  let inScan = 0;
+  // Since the last marker that stands in no scan.
+  let seen = { from: 0, inScan: 0, stuffed: 0 };
   for (let at = tail.indexOf(0xff); at >= 0 && at + 1 < tail.length; at = tail.indexOf(0xff, at + 1)) {
     const code = tail[at + 1] as number;
     if (code === marker.endOfImage) return;
-    if (code === 0 || (code >= 0xd0 && code <= 0xd7)) inScan++;
-    else if (code !== marker.fill) inScan = 0;
+    if (code === 0) seen.stuffed++;
+    if (code === 0 || (code >= 0xd0 && code <= 0xd7)) seen.inScan++;
+    else if (code !== marker.fill) seen = { from: at, inScan: 0, stuffed: 0 };
   }
-  if (from === scanAt || inScan >= fewestInScan) {
+  const isScan = seen.inScan >= fewestInScan && seen.stuffed < (tail.length - seen.from) * mostStuffed;
+  if (from === scanAt || isScan) {
     throw new UnreadableImage('The file is cut short: the JPEG picture has no end.');
   }
 }
