@@ -205,7 +205,14 @@ describe('a stream', () => {
     ]);
     const { token: other } = await service.client('Study:Read');
     expect((await service.call('GET', path, undefined, { token: other })).status).toBe(403);
-    expect((await service.call('HEAD', path)).status).toBe(200);
+  });
+
+  test('has no Content-Length, to HEAD neither', async () => {
+    const { jobId, letGo } = await startHeld(1);
+    const { status, headers } = await service.call('HEAD', `/image/jobs/${jobId}:streamProgress`);
+    letGo();
+    expect([status, headers.get('content-type')]).toEqual([200, 'text/event-stream; charset=utf-8']);
+    expect(headers.get('content-length')).toBeNull();
   });
 
   test('ends when its client is disabled', async () => {

@@ -1,5 +1,4 @@
 import type { IncomingHttpHeaders } from 'node:http';
-import { Readable } from 'node:stream';
 import type { FastifyInstance, FastifyReply, FastifyRequest } from 'fastify';
 import type pg from 'pg';
 import type { Static, TObject, TSchema } from 'typebox';
@@ -9,6 +8,7 @@ import { type Fault, Problem, rejected } from '../lib/problem.ts';
 import type { Caller, EventDraft, EventName, EventWriter, Gate, ResourceType } from './gate.ts';
 import { changeReason, type IfMatch, parseIfMatch } from './headers.ts';
 import { MalformedBody } from './json-body.ts';
+import { sendNothing } from './send-nothing.ts';
 import { Inspection } from './validate.ts';
 
 /** Names in braces of a path: `/studies/{studyId}` → `studyId`. */
@@ -198,10 +198,7 @@ function respond(reply: FastifyReply, result: Result): unknown {
   reply.code(result.status ?? 200);
   if (result.headers) reply.headers(result.headers);
   if (result.send) return result.send(reply);
-  if (result.body === undefined) {
-    // Of a HEAD without a body, the server would tell that GET has one of 0 bytes (RFC 9110 §8.6): a stream has no length.
-    return reply.request.method === 'HEAD' ? reply.send(Readable.from([])) : reply.send();
-  }
+  if (result.body === undefined) return sendNothing(reply);
   return reply.header('content-type', 'application/json; charset=utf-8').send(result.body);
 }
 

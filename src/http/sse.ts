@@ -1,6 +1,7 @@
 import { Readable } from 'node:stream';
 import type { FastifyReply } from 'fastify';
 import type { Result } from './operation.ts';
+import { sendNothing } from './send-nothing.ts';
 
 /** One event of a stream, in the form of the wire (HTML Living Standard §9.2.5); `data` is one line, such as JSON. */
 export function serverSentEvent(event: string, id: string, data: string): string {
@@ -34,7 +35,7 @@ export function eventStream(
       'X-Accel-Buffering': 'no',
     },
     send: (reply) => {
-      if (reply.request.method === 'HEAD') return reply.send();
+      if (reply.request.method === 'HEAD') return sendNothing(reply);
       const stop = new AbortController();
       const end = () => stop.abort();
       const over = AbortSignal.any([options.signal, stop.signal]);
