@@ -211,6 +211,30 @@ describe('a credential that works', () => {
     expect(stepsOf(await validate(file, { prefix: '2026/a..', write: true }))).toBe(writing);
   });
 
+  test.each([983, 984, 1_016, 1_017, 1_023])(
+    'is valid for writing below a prefix that leaves little of a key of 1,024 bytes: %i bytes',
+    async (bytes) => {
+      const prefix = 'slides/'.padEnd(bytes, 'x');
+      for (const credentialId of await Promise.all([store(s3Body()), store(gcsBody())])) {
+        const outcome = await validate(credentialId, { prefix, write: true });
+        expect(stepsOf(outcome), outcome.detail).toBe(writing);
+        expect(outcome.checks.at(-1)?.detail).toContain(bytes > 1_016 ? '"slides/sds-validate-' : prefix);
+      }
+    },
+  );
+
+  test.each([213, 214, 246, 247, 254, 255])(
+    'is valid for writing below a file name that is begun, of %i bytes',
+    async (bytes) => {
+      const outcome = await validate(await store(fileBody('share')), {
+        prefix: `2026/${'x'.repeat(bytes)}`,
+        write: true,
+      });
+      expect(stepsOf(outcome), outcome.detail).toBe(writing);
+      expect(await readdir(join(dir, 'share', '2026'))).toEqual(['a.svs']);
+    },
+  );
+
   test('makes no more calls than it needs: a list, and a read of one byte', async () => {
     s3.objects('slides').clear();
     const credentialId = await store(s3Body());

@@ -2,6 +2,7 @@ import { Readable } from 'node:stream';
 import { newId } from '../lib/id.ts';
 import { checkEndpoint } from '../objects/egress.ts';
 import { ObjectError, type ObjectInfo, type ObjectStore } from '../objects/store.ts';
+import { isKey } from './object-keys.ts';
 import { type CredentialDeps, connectionOf, openStoreOf } from './open.ts';
 import type { SealedCredential } from './queries.ts';
 import { addressOf, connectTo, resolveHost } from './reach.ts';
@@ -117,7 +118,7 @@ async function takeSteps(step: Step, open: () => Promise<ObjectStore>, trial: Tr
     return found.length > 0 ? 'There are objects.' : 'There are no objects.';
   });
   await step('read', () => readOne(store as ObjectStore, found as ObjectInfo[], signal));
-  if (trial.write) await writeProbe(step, store as ObjectStore, prefix, signal);
+  if (trial.write) await writeProbe(step, store as ObjectStore, probeKey(sealed.provider, prefix), signal);
 }
 
 async function firstPage(store: ObjectStore, prefix: string, signal: AbortSignal): Promise<ObjectInfo[]> {
@@ -135,8 +136,17 @@ async function readOne(store: ObjectStore, page: ObjectInfo[], signal: AbortSign
   return `${JSON.stringify(object.key)} can be read.`;
 }
 
-async function writeProbe(step: Step, store: ObjectStore, prefix: string, signal: AbortSignal): Promise<void> {
-  const key = `${prefix}sds-validate-${newId()}.txt`;
+/**
+ * A key below the prefix that no object has. Where a telling name does not fit, it is 8 random characters (48 bits), and
+ * where not even they do, it lies in the nearest folder above.
+ */
+function probeKey(provider: Provider, prefix: string): string {
+  const id = newId();
+  const fitting = [`${prefix}sds-validate-${id}.txt`, prefix + id.slice(-8)].find((key) => isKey(provider, key));
+  return fitting ?? probeKey(provider, prefix.slice(0, prefix.lastIndexOf('/', prefix.length - 2) + 1));
+}
+
+async function writeProbe(step: Step, store: ObjectStore, key: string, signal: AbortSignal): Promise<void> {
   const body = Readable.from([probe], { objectMode: false });
   const options = { contentType: 'text/plain', sizeBytes: probe.length, signal };
   try {
