@@ -1,5 +1,7 @@
 import pg from 'pg';
+import Schema from 'typebox/schema';
 import { beforeAll, describe, expect, test } from 'vitest';
+import { newId } from '../src/lib/id.ts';
 import { type Answer, eventually, type Json, useService } from './service.ts';
 
 const service = useService();
@@ -255,7 +257,7 @@ describe('the list of events', () => {
     const { body } = await service.call('GET', '/openapi.json');
     const { parameters } = body.paths['/audit/events'].get;
     const names: string[] = parameters.find(({ name }: Json) => name === 'event').schema.enum;
-    expect(body.components.schemas.AuditEvent.properties.event.enum).toEqual(names);
+    expect(body.components.schemas.AuditEvent.properties.event.examples).toEqual(names);
     expect([...names].sort()).toEqual([
       'CLIENT_ACCESSED_STUDY',
       'CLIENT_ACCESSED_STUDY_FAILURE',
@@ -279,6 +281,22 @@ describe('the list of events', () => {
       expect(answer.status, name).toBe(200);
       for (const { event } of answer.body.items) expect(event).toBe(name);
     }
+  });
+
+  test('tells what another version of the service left, as the API document says', async () => {
+    const eventId = newId();
+    await service.pool.query(
+      `insert into audit_events (event_id, event, client_id, operation, method, path, request_id)
+       values ($1, 'NAME_OF_ANOTHER_VERSION', 'job', 'POST /x', 'POST', '/api/v1/x', 'r')`,
+      [eventId],
+    );
+    const { body: record } = await service.call('GET', `/audit/events/${eventId}`);
+    expect(await list('sortDirection=DESC')).toContainEqual(record);
+    expect(record).toMatchObject({ event: 'NAME_OF_ANOTHER_VERSION' });
+    const { components } = (await service.call('GET', '/openapi.json')).body;
+    const schema = { $ref: '#/components/schemas/AuditEvent', components };
+    expect(Schema.Errors(schema, record)).toEqual([true, []]);
+    expect(Schema.Errors(schema, { ...record, event: 1 })[0]).toBe(false);
   });
 
   test.each(['from=2026-01-01T00:00:00%2B23:59', 'to=9999-12-31', 'from=0001-01-01', 'to=2026-01-01T24:00:00Z'])(

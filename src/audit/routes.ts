@@ -20,7 +20,11 @@ export const AuditEvent = Type.Object(
       description: 'When it was recorded, UTC.',
       examples: ['2026-03-02T08:15:30.123Z'],
     }),
-    event: Type.Enum([...eventNames], { description: 'Name of the event.', examples: ['STUDY_UPDATED'] }),
+    // No enum: another version of the service may write to the same database, and knows other names.
+    event: Type.String({
+      description: `Name of the event: ${eventNames.join(', ')}, or one that a later version adds.`,
+      examples: [...eventNames],
+    }),
     clientId: Type.String({ description: 'The client that called.' }),
     operation: Type.String({ description: 'Method and path pattern.', examples: ['POST /studies/{studyId}/subjects'] }),
     method: Type.String({ description: 'HTTP method.' }),
