@@ -1,114 +1,22 @@
-import { generateKeyPairSync } from 'node:crypto';
-import { mkdir, mkdtemp, readdir, rm, writeFile } from 'node:fs/promises';
-import { createServer as createHttpServer, type Server as HttpServer } from 'node:http';
-import { type AddressInfo, createServer, type Server, type Socket } from 'node:net';
-import { tmpdir } from 'node:os';
+import { readdir, rm } from 'node:fs/promises';
+import { createServer } from 'node:net';
 import { join } from 'node:path';
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';
-import { type Azurite, startAzurite } from './peers/azurite.ts';
-import { type GcsServer, startGcsServer } from './peers/gcs-server.ts';
-import { type S3Server, startS3Server } from './peers/s3-server.ts';
+import { listening, s3Keys, startClouds, strangerPem, urlOf } from './clouds.ts';
 import { type Json, startService, type TestService } from './service.ts';
 
 const path = '/cloud/credentials';
-const { privateKey, publicKey } = generateKeyPairSync('rsa', { modulusLength: 2048 });
-const pem = privateKey.export({ type: 'pkcs8', format: 'pem' }).toString();
-const stranger = generateKeyPairSync('rsa', { modulusLength: 2048 });
-const strangerPem = stranger.privateKey.export({ type: 'pkcs8', format: 'pem' }).toString();
-const clientEmail = 'slides@lab.iam.gserviceaccount.com';
-const keys = { accessKeyId: 'test-key-id', secretAccessKey: 'test-secret-access-key' };
-
-let dir: string;
+const clouds = await startClouds();
+const { dir, s3, azurite, gcs, silent, redirecting, closedUrl, s3Body, azureBody, gcsBody, fileBody } = clouds;
 let service: TestService;
-let s3: S3Server;
-let azurite: Azurite;
-let gcs: GcsServer;
-/** Takes connections and never says a word. */
-let silent: { server: Server; url: string; sockets: Set<Socket> };
-/** Answers every request with a redirect to `redirectTo`. */
-let redirecting: string;
-let redirector: HttpServer;
-let redirectTo: string;
-/** Nobody listens there. */
-let closedUrl: string;
-
-const urlOf = (server: Server) => `http://127.0.0.1:${(server.address() as AddressInfo).port}`;
 
 beforeAll(async () => {
-  dir = await mkdtemp(join(tmpdir(), 'sds-validate-'));
-  for (const name of ['share', 'fixed', 'empty', 'gone']) await mkdir(join(dir, name, '2026'), { recursive: true });
-  await writeFile(join(dir, 'share', '2026', 'a.svs'), 'bytes');
-  await writeFile(join(dir, 'fixed', 'a.svs'), 'bytes');
-  s3 = await startS3Server({ ...keys, buckets: ['slides', 'empty'] });
-  azurite = await startAzurite();
-  await azurite.makeContainer('slides');
-  gcs = await startGcsServer({ clientEmail, publicKey }, ['slides']);
-  const sockets = new Set<Socket>();
-  const server = createServer((socket) => {
-    sockets.add(socket.on('error', () => {}));
-  }).listen(0, '127.0.0.1');
-  await new Promise((resolve) => server.once('listening', resolve));
-  silent = { server, url: urlOf(server), sockets };
-  redirector = createHttpServer((request, response) => {
-    response.writeHead(request.method === 'POST' ? 308 : 307, { location: redirectTo + request.url }).end();
-  }).listen(0, '127.0.0.1');
-  await new Promise((resolve) => redirector.once('listening', resolve));
-  redirecting = urlOf(redirector);
-  const closed = createServer().listen(0, '127.0.0.1');
-  await new Promise((resolve) => closed.once('listening', resolve));
-  closedUrl = urlOf(closed);
-  await new Promise((resolve) => closed.close(resolve));
-  const root = (name: string) => `${name}=${join(dir, name)}`;
-  service = await startService({
-    SDS_WORKERS: '0',
-    SDS_FILE_ROOTS: [root('share'), `${root('fixed')}:ro`, root('empty'), root('gone')].join(','),
-    SDS_CLOUD_ENDPOINTS: [
-      s3.url,
-      new URL(azurite.endpoint).origin,
-      new URL(gcs.endpoint).origin,
-      silent.url,
-      redirecting,
-      closedUrl,
-      'http://no-such-host.invalid',
-    ].join(','),
-  });
+  service = await startService({ SDS_WORKERS: '0', ...clouds.env });
 });
 afterAll(async () => {
   await service.close();
-  for (const socket of silent.sockets) socket.destroy();
-  await new Promise((resolve) => silent.server.close(resolve));
-  redirector.closeAllConnections();
-  await new Promise((resolve) => redirector.close(resolve));
-  await Promise.all([s3.close(), azurite.stop(), gcs.stop()]);
-  await rm(dir, { recursive: true, force: true });
+  await clouds.close();
 });
-
-const s3Body = (settings: Json = {}, secret: Json = {}) => ({
-  name: 's3',
-  provider: 'S3',
-  settings: {
-    region: 'us-east-1',
-    bucket: 'slides',
-    endpoint: s3.url,
-    forcePathStyle: true,
-    accessKeyId: keys.accessKeyId,
-    ...settings,
-  },
-  secret: { secretAccessKey: keys.secretAccessKey, ...secret },
-});
-const azureBody = (settings: Json = {}, secret: Json = { accountKey: azurite.accountKey }) => ({
-  name: 'azure',
-  provider: 'AZURE_BLOB',
-  settings: { account: azurite.account, container: 'slides', endpoint: azurite.endpoint, ...settings },
-  secret,
-});
-const gcsBody = (settings: Json = {}, secret: Json = { privateKey: pem }) => ({
-  name: 'gcs',
-  provider: 'GCS',
-  settings: { bucket: 'slides', endpoint: gcs.endpoint, clientEmail, ...settings },
-  secret,
-});
-const fileBody = (root: string) => ({ name: 'file', provider: 'FILE', settings: { root } });
 
 interface Outcome {
   valid: boolean;
@@ -287,7 +195,7 @@ describe('a credential that does not work names the step that failed', () => {
     await validate(s3Id, { write: true });
     const { openS3Store } = await import('../src/objects/s3.ts');
     const { Readable } = await import('node:stream');
-    const direct = openS3Store({ bucket: 'slides', endpoint: s3.url, forcePathStyle: true, credentials: keys });
+    const direct = openS3Store({ bucket: 'slides', endpoint: s3.url, forcePathStyle: true, credentials: s3Keys });
     await direct.write('a.svs', Readable.from([Buffer.from('bytes')]));
     await direct.close();
     const fault = s3.faults.add({ on: ['get', 'head'], does: 'denied', times: Number.POSITIVE_INFINITY });
@@ -383,11 +291,10 @@ describe('an endpoint that leads elsewhere', () => {
     ['Google', gcsBody],
   ])('is not followed to where the administrator opened nothing: %s', async (_, body) => {
     let visitors = 0;
-    const inside = createServer(() => void visitors++).listen(0, '127.0.0.1');
-    await new Promise((resolve) => inside.once('listening', resolve));
-    redirectTo = urlOf(inside);
+    const inside = await listening(createServer(() => void visitors++));
+    redirecting.to = urlOf(inside);
     try {
-      const outcome = await validate(await store(body({ endpoint: redirecting })), { write: true });
+      const outcome = await validate(await store(body({ endpoint: redirecting.url })), { write: true });
       expect(outcome.valid).toBe(false);
       expect(stepsOf(outcome)).toBe('resolve connect authenticate!');
       expect(visitors).toBe(0);
